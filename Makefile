@@ -1,0 +1,49 @@
+# `make help` lists the targets. Everything is run from .venv, which is made on first use and again when a pin changes.
+
+PYTHON ?= $(shell scripts/find-python 3.11)
+VENV := .venv
+BIN := $(VENV)/bin
+REQUIREMENTS := constraints.txt requirements.txt
+DEV_REQUIREMENTS := $(REQUIREMENTS) requirements-test.txt requirements-dev.txt
+
+export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/playbooks/collections
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test unit lint sanity molecule bench build clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.run ## build the example fleet, run playbooks/site.yml on it twice, show plans and changes
+	$(BIN)/python playbooks/demo/demo.py
+
+test: venv ## everything that needs no root and no virtual machine
+	$(BIN)/python scripts/stages.py
+
+unit lint sanity molecule: venv ## one part of `make test`
+	$(BIN)/python scripts/stages.py $@
+
+bench: venv ## measure, and print one table of figures
+	$(BIN)/python tests/benchmarks
+
+venv: $(VENV)/.dev ## the virtual environment with all that the tests need
+
+build: $(VENV)/.run ## the collection as an archive for ansible-galaxy
+	$(BIN)/ansible-galaxy collection build --force
+
+clean: ## remove what make made
+	rm -rf $(VENV) .cache .ansible .hypothesis .mypy_cache .pytest_cache .ruff_cache gpufleet-node-*.tar.gz
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { scripts/find-python 3.11; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(REQUIREMENTS) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r requirements.txt
+	@touch $@
+
+$(VENV)/.dev: $(DEV_REQUIREMENTS) $(VENV)/.run
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	@touch $@
