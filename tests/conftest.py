@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ CAPTURES = Path(os.environ.get("GPUFLEET_CAPTURES") or REPOSITORY.parent / "shar
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that asks for ansible's environment runs ansible: mark it, so that it can be run again with another ansible-core."""
+    for item in items:
+        if "ansible_env" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ansible)
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +47,12 @@ def captures() -> Path:
 def ansible_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment for an ansible command that must find this checkout and nothing of the user's own configuration."""
     home = tmp_path_factory.mktemp("ansible")
+    configuration = home / "ansible.cfg"
+    configuration.touch()
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")},
-        "ANSIBLE_CONFIG": os.devnull,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "ANSIBLE_CONFIG": str(configuration),
         "ANSIBLE_HOME": str(home),
         "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
         "ANSIBLE_NOCOLOR": "1",
