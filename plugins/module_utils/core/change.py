@@ -15,10 +15,16 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 # Statuses of a finding.
 IN_PLACE = "in_place"
 DRIFT = "drift"
-PENDING = "pending"  # right on disk, but the running system follows at the next boot, restart or interrupt: the message says which
+PENDING = "pending"  # right on disk; the running system follows later, at what `until` says
 NOT_APPLICABLE = "not_applicable"
 FOREIGN = "owned_by_someone_else"
 STATUSES = (IN_PLACE, DRIFT, PENDING, NOT_APPLICABLE, FOREIGN)
+
+# What a pending finding waits for.
+REBOOT = "reboot"
+RESTART = "restart"  # of the process or unit that the message names
+INTERRUPT = "interrupt"  # the next one on that line moves it
+COMMAND = "command"  # a command that can't run on a root that isn't live
 
 Text = Optional[str]  # a file's content; None: the file is absent
 
@@ -34,7 +40,8 @@ class File:
 
     ``edit`` maps the current content to the wanted one and must be idempotent: edit(edit(x)) == edit(x). Content is UTF-8 with
     surrogate escapes, so that any bytes survive. ``mode`` is for a file that is created; an existing one keeps its own
-    unless ``enforce_mode``. ``same`` compares meanings when text alone would lie.
+    unless ``enforce_mode``. ``same`` compares meanings when text alone would lie. ``ours`` is False for a path that isn't ours by its
+    name: then "absent" means "as it was before our first write", and without such a write it is left alone.
     """
 
     item: str
@@ -43,11 +50,15 @@ class File:
     mode: int = 0o644
     enforce_mode: bool = False
     same: Callable[[Text, Text], bool] = lambda current, wanted: current == wanted
+    ours: bool = True
 
 
 @dataclass(frozen=True)
 class Link:
-    """A symbolic link to ``target``; None: a link (never a regular file) is to be absent."""
+    """A symbolic link to ``target``; None: as it was before our first write (a link somebody else made stays).
+
+    A regular file at the path is never replaced: it is somebody else's.
+    """
 
     item: str
     path: str
@@ -88,6 +99,7 @@ class Effect:
     command: Optional[Tuple[str, ...]] = None
     unmet: str = DRIFT
     message: str = ""
+    until: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,7 @@ class Observation:
     item: str
     status: str
     message: str
+    until: str = ""
 
 
 Artifact = Union[File, Link, KernelValue, Effect, Observation]
@@ -113,6 +126,7 @@ class Finding:
     after: str = ""
     message: str = ""
     command: Optional[Tuple[str, ...]] = None
+    until: str = ""
 
 
 def unified(findings: Sequence[Finding]) -> List[Dict[str, str]]:

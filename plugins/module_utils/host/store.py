@@ -1,0 +1,138 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What was on the node before us: first originals of files and links, first values of kernel settings, in /var/lib/gpufleet.
+
+``state.json`` is written before the first write of a run, atomically; originals lie beside it by their SHA-256. So at any moment,
+power loss included, a path holds its original, what an earlier run wrote, or what the state says this run was going to write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import time
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional
+
+from ..core.errors import GpufleetError, UnreadableRoot
+from .files import missing_folders, write_atomic
+from .root import Root
+
+FOLDER = "/var/lib/gpufleet"
+_LOCK_SECONDS = 60.0
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a content in our text form (UTF-8 with surrogate escapes)."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Store:
+    """The state below one root. ``files``: path to {original, written}; ``kernel``: path to its first value; ``folders`` we made.
+
+    ``original`` is null (absent), {link: target} or {sha256, mode, uid, gid}; ``written`` is the SHA-256 of what we wrote, "link:TARGET", or
+    null when we took the path away.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._path = root.local(FOLDER + "/state.json")
+        text = root.read(FOLDER + "/state.json")
+        try:
+            state = json.loads(text) if text else {}
+            self.files: Dict[str, Dict[str, Any]] = state.get("files", {})
+            self.kernel: Dict[str, str] = state.get("kernel", {})
+            self.folders: List[str] = state.get("folders", [])
+        except (ValueError, AttributeError) as problem:
+            raise UnreadableRoot(
+                "%s/state.json is damaged: %s." % (FOLDER, problem), "Restore it from a backup, or move it away: then there is no roll-back to before it."
+            ) from problem
+        self._dirty = False
+
+    def remember_file(self, path: str, written: Optional[str]) -> None:
+        """Keep the first original of a path and note what is about to be written (our text form, or None for absent)."""
+        self._remember(path, None if written is None else digest(written))
+
+    def remember_link(self, path: str, target: Optional[str]) -> None:
+        """Keep the first original of a path that becomes a link (or goes, for None)."""
+        self._remember(path, None if target is None else "link:" + target)
+
+    def remember_kernel(self, path: str, value: str) -> None:
+        """Keep the first value of a kernel setting."""
+        if path not in self.kernel:
+            self.kernel[path] = value
+            self._dirty = True
+
+    def original_text(self, path: str) -> Optional[str]:
+        """The content of a regular file before our first write; None when it was absent, a link, or never written by us."""
+        original = self.files.get(path, {}).get("original")
+        if not original or "sha256" not in original:
+            return None
+        return self._root.read("%s/originals/%s" % (FOLDER, original["sha256"]))
+
+    def save(self) -> None:
+        """Write the state when it has news."""
+        if self._dirty:
+            state = {"files": self.files, "folders": self.folders, "kernel": self.kernel, "schema": 1}
+            write_atomic(self._path, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode(), 0o600)
+            self._dirty = False
+
+    def _remember(self, path: str, written: Optional[str]) -> None:
+        known = self.files.get(path)
+        if known is None:
+            self.files[path] = {"original": self._keep_original(path), "written": written}
+            self._remember_folders(path)
+            self._dirty = True
+        elif known["written"] != written:
+            known["written"] = written
+            self._dirty = True
+
+    def _keep_original(self, path: str) -> Optional[Dict[str, Any]]:
+        local = self._root.local(path)
+        try:
+            status = os.lstat(local)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISLNK(status.st_mode):
+            return {"link": os.readlink(local)}
+        text = self._root.read(path) or ""
+        sha256 = digest(text)
+        blob = self._root.local("%s/originals/%s" % (FOLDER, sha256))
+        if not os.path.exists(blob):
+            write_atomic(blob, text.encode("utf-8", "surrogateescape"), 0o600)
+        return {"sha256": sha256, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid}
+
+    def _remember_folders(self, path: str) -> None:
+        base = "" if self._root.is_live else self._root.path
+        for folder in missing_folders(self._root.local(path)):
+            inside = folder[len(base) :]
+            if inside not in self.folders:
+                self.folders.append(inside)
+
+
+@contextmanager
+def locked(root: Root) -> Iterator[None]:
+    """Hold the node's lock: a second run waits for it up to a minute.
+
+    :raises GpufleetError: another run still holds it
+    """
+    path = root.local(FOLDER + "/lock")
+    for folder in missing_folders(path):
+        os.makedirs(folder, 0o755, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise GpufleetError("Another run of gpufleet.node is at work on this node.", "Wait until it has ended and run again.") from None
+                time.sleep(0.2)
+        yield
+    finally:
+        os.close(descriptor)
