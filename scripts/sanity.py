@@ -26,11 +26,11 @@ NODE_PYTHON = "3.9"
 GET_PIP = '''\
 """Stands in for pip's bootstrap script: the pip that Python brings installs the packages asked for."""
 
-import ensurepip
 import subprocess
 import sys
 
-ensurepip.bootstrap()
+# In a process of its own: ensurepip drops pip's settings from the environment of the process that it runs in.
+subprocess.check_call([sys.executable, "-m", "ensurepip"], stdout=subprocess.DEVNULL)
 wanted = [argument for argument in sys.argv[1:] if argument not in ("--no-setuptools", "--no-wheel")]
 sys.exit(subprocess.call([sys.executable, "-m", "pip", "install", "--quiet"] + wanted))
 '''
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
     provide_get_pip()
     command = [str(Path(sys.executable).parent / "ansible-test"), "sanity", "--local", "--color", "no", "--truncate", "0", *arguments]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-    environment.update(PATH=search_path(), PIP_QUIET="1")
+    environment["PATH"] = search_path()
     with tempfile.TemporaryDirectory(prefix="gpufleet-sanity-") as folder:
         return subprocess.run(command, cwd=copy_checkout(Path(folder)), env=environment, check=False).returncode
 
