@@ -68,5 +68,3 @@ def as_item(finding: Finding) -> Dict[str, Optional[str]]:
 
 def _unique(values: List[Any]) -> List[Any]:
     return [value for position, value in enumerate(values) if value not in values[:position]]
-
-

@@ -22,7 +22,6 @@ from .files import missing_folders, write_atomic
 from .root import Root
 
 FOLDER = "/var/lib/gpufleet"
-_LOCK_SECONDS = 60.0
 
 
 def digest(text: str) -> str:
@@ -33,8 +32,8 @@ def digest(text: str) -> str:
 class Store:
     """The state below one root. ``files``: path to {original, written}; ``kernel``: path to its first value; ``folders`` we made.
 
-    ``original`` is null (absent), {link: target} or {sha256, mode, uid, gid}; ``written`` is the SHA-256 of what we wrote, "link:TARGET", or
-    null when we took the path away.
+    ``original`` is null (absent), {link: target} or {sha256, mode, uid, gid}; ``written`` is the SHA-256 of what we wrote,
+    "link:TARGET", or null when we took the path away.
     """
 
     def __init__(self, root: Root) -> None:
@@ -48,7 +47,8 @@ class Store:
             self.folders: List[str] = state.get("folders", [])
         except (ValueError, AttributeError) as problem:
             raise UnreadableRoot(
-                "%s/state.json is damaged: %s." % (FOLDER, problem), "Restore it from a backup, or move it away: then there is no roll-back to before it."
+                "%s/state.json is damaged: %s." % (FOLDER, problem),
+                "Restore it from a backup, or move it away: then there is no roll-back to before it.",
             ) from problem
         self._dirty = False
 
@@ -114,8 +114,8 @@ class Store:
 
 
 @contextmanager
-def locked(root: Root) -> Iterator[None]:
-    """Hold the node's lock: a second run waits for it up to a minute.
+def locked(root: Root, wait_seconds: float = 60.0) -> Iterator[None]:
+    """Hold the node's lock; a second run waits for it.
 
     :raises GpufleetError: another run still holds it
     """
@@ -124,14 +124,16 @@ def locked(root: Root) -> Iterator[None]:
         os.makedirs(folder, 0o755, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        deadline = time.monotonic() + _LOCK_SECONDS
+        deadline = time.monotonic() + wait_seconds
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise GpufleetError("Another run of gpufleet.node is at work on this node.", "Wait until it has ended and run again.") from None
+                    raise GpufleetError(
+                        "Another run of gpufleet.node is at work on this node.", "Wait until it has ended and run again."
+                    ) from None
                 time.sleep(0.2)
         yield
     finally:

@@ -1,0 +1,12 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Every concern there is, in the order it is applied. A new one is verified and applied by standing here."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from . import boot, irq, kubelet, tuning
+from .concern import Concern
+
+CONCERNS: Tuple[Concern, ...] = (boot.CONCERN, tuning.CONCERN, irq.CONCERN, kubelet.CONCERN)

@@ -1,0 +1,91 @@
+#!/usr/bin/python
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_verify
+short_description: Compare a node with its plan, all concerns in one call
+version_added: 0.1.0
+description:
+  - Looks at everything that the applying modules would write, through the same code, and writes nothing.
+  - Tells apart what is in place, what drifted, what waits for a reboot, restart or interrupt, what does not apply on this node
+    and what belongs to someone else.
+options:
+  plan:
+    description: The plan, as M(gpufleet.node.node_plan) returned it.
+    type: dict
+    required: true
+  concerns:
+    description: The concerns to look at (V(boot), V(tuning), V(irq), V(kubelet), ...). All of them when left out.
+    type: list
+    elements: str
+extends_documentation_fragment: [gpufleet.node.root, gpufleet.node.read_only]
+seealso:
+  - module: gpufleet.node.node_plan
+author: [gpufleet contributors (@gpufleet)]
+"""
+
+EXAMPLES = r"""
+- name: Ask the node what differs from its plan
+  gpufleet.node.node_verify:
+    plan: "{{ gpufleet_plan }}"
+  register: verdict
+
+- name: Stop when somebody changed a sysctl by hand
+  ansible.builtin.assert:
+    that: "'tuning' not in verdict.differing"
+"""
+
+RETURN = r"""
+concerns:
+  description: Per concern, its items that are not in place, and how many are.
+  returned: success
+  type: dict
+  sample:
+    tuning:
+      in_place: 23
+      items:
+        - {item: vm.swappiness, status: drift, path: /proc/sys/vm/swappiness, message: "is 60, should be 0"}
+      pending_commands: []
+      reboot_required: false
+      restart_required: []
+differing:
+  description: Names of the concerns that drifted, or that the node refuses. Their roles have work to do.
+  returned: success
+  type: list
+  elements: str
+  sample: [tuning]
+counts:
+  description: How many items have each status.
+  returned: success
+  type: dict
+  sample: {in_place: 84, drift: 1, pending: 2, not_applicable: 3, owned_by_someone_else: 0}
+pending_commands:
+  description: Commands that would have to run on the booted node; a root other than V(/) runs none.
+  returned: success
+  type: list
+  elements: list
+  sample: [[update-grub]]
+reboot_required:
+  description: Whether something that is right on disk waits for the next boot.
+  returned: success
+  type: bool
+  sample: true
+restart_required:
+  description: What has to be restarted to follow.
+  returned: success
+  type: list
+  elements: str
+  sample: [containerd.service]
+"""
+
+from ansible_collections.gpufleet.node.plugins.module_utils.edge.verdict import verify
+
+
+def main():
+    verify()
+
+
+if __name__ == "__main__":
+    main()
