@@ -1,0 +1,262 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Facts, plan and verdict as text for people: lists of lines, at most about 120 columns wide."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, Dict, Iterable, List, Mapping, Sequence
+
+from .change import DRIFT, FOREIGN, NOT_APPLICABLE, PENDING
+from .cpuset import CpuSet
+
+WIDTH = 118
+_LABEL = 19
+
+# One character per physical core in the map of a NUMA node.
+_RESERVED, _ISOLATED, _POOL, _PARTLY = "R", "I", "o", "?"
+
+_STATUS_WORDS = {DRIFT: "drift", PENDING: "pending", FOREIGN: "someone else's", NOT_APPLICABLE: "not applicable"}
+
+
+def human_size(count: int) -> str:
+    """Bytes in the largest binary unit that keeps one digit ("1.1 TiB", "512 GiB")."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return "%d %s" % (value, unit) if value >= 10 or value == int(value) else "%.1f %s" % (value, unit)
+        value /= 1024
+    raise AssertionError("the loop returns at TiB")
+
+
+def plan_lines(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str]:
+    """The whole plan of a node: what is there, who gets which CPUs and why, every setting, every note."""
+    return [
+        *_headline(plan, topology),
+        "",
+        *_cpu_map(plan, topology),
+        "",
+        *_table(_numa_rows(plan)),
+        "",
+        *_labelled("GPU jobs", _job_sizes(plan)),
+        *_labelled("kernel arguments", " ".join(plan["kernel_arguments"]) or "none"),
+        *_labelled("kubelet", _kubelet(plan)),
+        *_labelled("interrupts", _interrupts(plan)),
+        *_labelled("memory", _memory(plan)),
+        *_labelled("system", _system(plan)),
+        *_notes(plan["notes"]),
+    ]
+
+
+def verdict_lines(concerns: Mapping[str, Any]) -> List[str]:
+    """One line per item that isn't in place, grouped by concern, and a count of those that are."""
+    lines = []
+    for name, result in concerns.items():
+        lines.append("%-9s %d in place" % (name, result["in_place"]))
+        if result.get("refused"):
+            lines += _wrapped("          refused: ", result["refused"])
+        for item in result["items"]:
+            lines += _wrapped("          %-15s" % _STATUS_WORDS[item["status"]], "%s: %s" % (item["item"], item["message"] or ""))
+    return lines
+
+
+def summary_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
+    """The end of a run: what changed, what is pending, what to do next. ``before`` and ``after`` are node_verify's results."""
+    changed = [name for name in before["differing"] if name not in after["differing"]]
+    lines = _labelled("changed", ", ".join(changed) or "nothing: the node was as planned")
+    pending = [item for result in after["concerns"].values() for item in result["items"] if item["status"] == PENDING]
+    foreign = [item for result in after["concerns"].values() for item in result["items"] if item["status"] == FOREIGN]
+    lines += _labelled("in place", "%d of %d items" % (after["counts"]["in_place"], sum(after["counts"].values())))
+    for item in pending:
+        lines += _labelled("pending", "%s: %s" % (item["item"], item["message"]))
+    for item in foreign:
+        lines += _labelled("someone else's", "%s: %s" % (item["item"], item["message"]))
+    if after["differing"]:
+        lines += _labelled("not yet", "%s still differ" % ", ".join(after["differing"]))
+    return lines + _labelled("next", _next_step(after))
+
+
+def _next_step(after: Mapping[str, Any]) -> str:
+    if after["differing"]:
+        return "run site.yml again without --tags or --check, or look at what was refused"
+    if after["pending_commands"]:
+        return "boot a node from this root, or run on it: %s" % "; ".join(" ".join(command) for command in after["pending_commands"])
+    if after["reboot_required"]:
+        return "reboot when it suits, then run playbooks/verify.yml"
+    if after["restart_required"]:
+        return "restart %s when it suits" % ", ".join(after["restart_required"])
+    return "nothing"
+
+
+def _headline(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str]:
+    return [
+        "%s, kernel %s: %d packages, %d cores x %d threads, %d of %d CPUs online, %s, %d GPUs, %d NICs, %d NVMe drives"
+        % (
+            topology["architecture"],
+            topology["kernel_release"] or "unknown",
+            len(topology["packages"]),
+            len(topology["cores"]),
+            topology["threads_per_core"],
+            len(CpuSet.parse(topology["cpus"]["online"])),
+            len(CpuSet.parse(topology["cpus"]["present"])),
+            human_size(topology["memory_bytes"]),
+            len(topology["gpus"]),
+            len(topology["nics"]),
+            len(topology["nvmes"]),
+        ),
+        "profile %s, workload %s, fingerprint %s" % (plan["profile"], plan["workload"], plan["fingerprint"][:12]),
+    ]
+
+
+def _cpu_map(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str]:
+    cores = [CpuSet.parse(core) for core in topology["cores"]]
+    groups = [CpuSet.parse(group["cpus"]) for group in topology["l3_groups"]]
+    owners = [
+        (letter, CpuSet.parse(plan["cpus"][name])) for letter, name in ((_RESERVED, "reserved"), (_ISOLATED, "isolated"), (_POOL, "pool"))
+    ]
+    lines = ["one letter per core, one word per L3 group: R reserved for the system, I isolated, o shared pool"]
+    for node in topology["numa_nodes"]:
+        cpus = CpuSet.parse(node["cpus"])
+        words = [_core_letters([core for core in cores if core <= group], owners) for group in groups if group <= cpus and group]
+        words = words or [_core_letters([core for core in cores if core <= cpus], owners)]
+        about = " ".join(words) if cpus else "no CPUs, %s (%s)" % (human_size(node["memory_bytes"]), node["kind"])
+        lines += _wrapped("NUMA node %-3d " % node["id"], about)
+    return _folded_empty(lines)
+
+
+def _folded_empty(lines: List[str]) -> List[str]:
+    """A machine with thirty CPU-less nodes of one kind needs no thirty lines."""
+    folded: List[str] = []
+    for line in lines:
+        about = line.partition("no CPUs")[2]
+        if about and folded and folded[-1].partition("no CPUs")[2].split(" ... ")[0] == about:
+            first = folded[-1].split(" ... ")[0]
+            folded[-1] = first + " ... to NUMA node %s" % line.split()[2]
+        else:
+            folded.append(line)
+    return folded
+
+
+def _core_letters(cores: Iterable[CpuSet], owners: Sequence[Any]) -> str:
+    return "".join(next((letter for letter, cpus in owners if core <= cpus), _PARTLY) for core in cores)
+
+
+def _numa_rows(plan: Mapping[str, Any]) -> List[List[str]]:
+    rows = [["NUMA node", "reserved", "left for jobs", "CPUs left", "whole L3", "GPUs", "CPUs per GPU", "memory reserved"]]
+    for node in plan["numa_nodes"]:
+        if not node["cpus"]:
+            continue
+        share = node["cpus_per_gpu"]
+        rows.append(
+            [
+                str(node["id"]),
+                node["reserved"],
+                node["available"],
+                str(node["available_count"]),
+                str(node["whole_l3_groups"]),
+                str(len(node["gpus"])),
+                "%s (%s in whole L3)" % (share["whole_cores"], share["whole_l3_groups"]) if share else "-",
+                human_size(node["reserved_memory_bytes"]),
+            ]
+        )
+    return rows
+
+
+def _table(rows: List[List[str]]) -> List[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _steps(sizes: Sequence[int]) -> str:
+    if len(sizes) < 4:
+        return ", ".join(str(size) for size in sizes) or "none"
+    return "%d, %d ... %d" % (sizes[0], sizes[1], sizes[-1])
+
+
+def _job_sizes(plan: Mapping[str, Any]) -> str:
+    by_node: Dict[str, List[str]] = {}
+    for node in plan["numa_nodes"]:
+        if node["aligned_job_sizes"]:
+            by_node.setdefault(_steps(node["aligned_job_sizes"]), []).append(str(node["id"]))
+    parts = ["%s CPUs on node %s" % (sizes, " or ".join(nodes)) for sizes, nodes in by_node.items()]
+    if plan["aligned_job_sizes_across_nodes"]:
+        parts.append("%s across nodes" % _steps(plan["aligned_job_sizes_across_nodes"]))
+    if not parts:
+        return "no L3-aligned sizes"
+    return "L3-aligned sizes: %s. %s" % ("; ".join(parts), plan["alignment"]["condition"])
+
+
+def _kubelet(plan: Mapping[str, Any]) -> str:
+    kubelet = plan["kubelet"]
+    if not kubelet:
+        return "none on this node"
+    configuration = kubelet["configuration"]
+    shown = {key: value for key, value in configuration.items() if key not in ("apiVersion", "kind")}
+    return "%s %s: %s" % (kubelet["distribution"], kubelet["version"] or "(version unknown)", _inline(shown))
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(
+            "%s %s" % (key, "{%s}" % _inline(item) if isinstance(item, (Mapping, list)) else item) for key, item in value.items()
+        )
+    if isinstance(value, list):
+        return "; ".join(_inline(item) for item in value)
+    return str(value)
+
+
+def _interrupts(plan: Mapping[str, Any]) -> str:
+    interrupts = plan["interrupts"]
+    if interrupts["placement"] == "none":
+        return "left alone"
+    by_cpus: Dict[str, int] = {}
+    for device in interrupts["devices"]:
+        by_cpus[device["cpus"]] = by_cpus.get(device["cpus"], 0) + 1
+    placed = "; ".join("%d devices on CPUs %s" % (count, cpus) for cpus, count in by_cpus.items())
+    return "%s: %s. irqbalance %s, everything else on %s" % (
+        interrupts["placement"],
+        placed or "no devices with a known NUMA node",
+        interrupts["irqbalance"],
+        interrupts["default_affinity"],
+    )
+
+
+def _memory(plan: Mapping[str, Any]) -> str:
+    thp = plan["transparent_hugepage"]
+    pages = [
+        "%s x %s on node %s" % (count, human_size(int(size)), node)
+        for size, nodes in plan["hugepages"].items()
+        for node, count in nodes.items()
+    ]
+    return "transparent hugepages %s; hugepages %s; swap %s" % (
+        "%s, defrag %s" % (thp["enabled"], thp["defrag"]) if thp else "as they are",
+        ", ".join(pages) or "none",
+        plan["swap"],
+    )
+
+
+def _system(plan: Mapping[str, Any]) -> str:
+    limits, confine = plan["limits"], plan["confine"]
+    return "governor %s; %d sysctls; %s; %s" % (
+        plan["governor"] or "as it is",
+        len(plan["sysctl"]),
+        "memlock %s, nofile %s" % (limits["memlock"], limits["nofile"]) if limits else "limits as they are",
+        "system daemons and logins confined to %s" % confine["cpus"] if confine else "system daemons not confined",
+    )
+
+
+def _notes(notes: Sequence[Mapping[str, Any]]) -> List[str]:
+    lines: List[str] = []
+    for note in notes:
+        lines += _wrapped("%-9s%s: " % (note["severity"], note["code"]), note["message"])
+    return ["", *lines] if lines else []
+
+
+def _labelled(label: str, text: str) -> List[str]:
+    return _wrapped(label.ljust(_LABEL), text)
+
+
+def _wrapped(head: str, text: str) -> List[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * min(len(head), _LABEL), break_long_words=False, break_on_hyphens=False
+    ) or [head.rstrip()]
