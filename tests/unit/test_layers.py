@@ -22,7 +22,7 @@ ALLOWED = {
     "module_utils/core": {"module_utils/core"},
     "module_utils/host": {"module_utils/core", "module_utils/host"},
     "module_utils/edge": {"module_utils/core", "module_utils/host", "module_utils/edge", "ansible"},
-    "modules": {"module_utils/core", "module_utils/edge", "ansible"},
+    "modules": {"module_utils/core", "module_utils/host", "module_utils/edge", "ansible"},
     "action": {"module_utils/core", "module_utils/edge", "ansible"},
     "doc_fragments": set(),
     "filter": {"module_utils/core", "module_utils/edge", "ansible"},
