@@ -31,8 +31,9 @@ ALLOWED = {
 # Standard modules that only compute. Anything else in core is a way to the outside.
 PURE = {
     "__future__", "abc", "base64", "binascii", "bisect", "collections", "copy", "dataclasses", "decimal", "difflib", "enum", "fnmatch",
-    "fractions", "functools", "hashlib", "heapq", "itertools", "json", "keyword", "math", "operator", "posixpath", "re", "shlex", "string",
-    "struct", "textwrap", "types", "typing",
+    "fractions", "functools",
+    "hashlib", "heapq", "hmac", "ipaddress", "itertools", "json", "keyword", "math", "operator", "posixpath", "re", "shlex",
+    "string", "struct", "textwrap", "types", "typing",
 }  # fmt: skip
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint"}
 

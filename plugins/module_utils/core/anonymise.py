@@ -20,6 +20,10 @@ _LONG_MAC = re.compile(r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}(
 _UUID = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f-])")
 _IPV4 = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]*:[0-9A-Fa-f:]*:[0-9A-Fa-f]*(?![\w:])")
+# As systemd escapes it in a unit's name, and as udev names an interface by its address.
+_ESCAPED_UUID = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:\\x2d[0-9A-Fa-f]{4}){3}\\x2d[0-9A-Fa-f]{12}(?![0-9A-Fa-f])")
+_MAC_NAME = re.compile(r"(?<=enx)[0-9a-f]{12}(?![0-9a-f])")
+_CREDENTIAL = re.compile(r"(?i)\b(password|passwd|pass|secret|token|username|credentials)=([^\s,;\"']+)")
 _SERIAL_LINE = re.compile(r"(?im)^(\s*serial(?:[ _-]?(?:number|no))?\s*[:=]\s*)(\S.*)$")
 
 # Kernel arguments whose values say nothing about who runs the node.
@@ -64,6 +68,9 @@ class Anonymiser:
     def text(self, text: str) -> str:
         """Any text with MAC and IP addresses, UUIDs, serial numbers, host and user names replaced."""
         text = _UUID.sub(lambda match: self._uuid(match.group()), text)
+        text = _ESCAPED_UUID.sub(lambda match: self._uuid(match.group().replace("\\x2d", "-")).replace("-", "\\x2d"), text)
+        text = _MAC_NAME.sub(lambda match: self._mac(match.group()).replace(":", ""), text)
+        text = _CREDENTIAL.sub(lambda match: "%s=%s" % (match.group(1), self.word("value", match.group(2))), text)
         text = _LONG_MAC.sub(lambda match: self._hex_pairs(match.group()), text)
         text = _MAC.sub(lambda match: self._mac(match.group()), text)
         text = _IPV4.sub(lambda match: self._ip(match.group()), text)

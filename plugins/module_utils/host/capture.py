@@ -1,0 +1,156 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Bring a node's root home: exactly the files that our readers open, anonymised, as one archive that is a root again.
+
+Never a copy of a tree: /sys and /proc hold files that block, that act when they are read, and links that never end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import posixpath
+import secrets
+import tarfile
+from typing import Callable, Dict, List, Optional, Set
+
+from ..core.anonymise import Anonymiser
+from .command import Command
+from .root import Root
+
+# Files whose tokens are kernel arguments, and files that are nothing but one serial number.
+_ARGUMENT_FILES = ("/proc/cmdline", "/etc/default/grub", "/etc/kernel/cmdline", "/boot/loader/entries/", "/boot/grub")
+_SERIAL_FILES = frozenset(("serial", "serial_number", "product_serial", "board_serial", "chassis_serial", "product_uuid", "wwid"))
+_FIRST_PERSON_UID = 1000
+_NOBODY_UID = 65534
+
+
+class RecordingRoot(Root):
+    """A root that remembers what it was asked for: the files in ``contents``, the folders, the links and what was merely looked for."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.contents: Dict[str, str] = {}
+        self.folders: Dict[str, List[str]] = {}
+        self.looked_for: Set[str] = set()
+
+    def read(self, path: str, limit: int = 0) -> Optional[str]:
+        text = super().read(path, limit)
+        if text is not None and len(text) >= len(self.contents.get(path, "")):
+            self.contents[path] = text
+        return text
+
+    def names(self, path: str) -> List[str]:
+        self.folders[path] = super().names(path)
+        return self.folders[path]
+
+    def exists(self, path: str) -> bool:
+        self.looked_for.add(path)
+        return super().exists(path)
+
+    def link_target(self, path: str) -> Optional[str]:
+        self.looked_for.add(path)
+        return super().link_target(path)
+
+
+def capture(root: RecordingRoot, read: Callable[[Root, Command], object]) -> bytes:
+    """The archive (tar, gzip) of what ``read`` opens below the root."""
+    read(root, Command(root))
+    anonymiser = Anonymiser(secrets.token_bytes(32), _host_names(root), _users(root))
+    return _archive(_entries(root), anonymiser)
+
+
+def _host_names(root: Root) -> List[str]:
+    names = [root.read(path) or "" for path in ("/proc/sys/kernel/hostname", "/etc/hostname")]
+    return [name.strip() for name in names if name.strip()]
+
+
+def _users(root: Root) -> List[str]:
+    accounts = [line.split(":") for line in (Root(root.path).read("/etc/passwd") or "").splitlines()]
+    return [
+        account[0]
+        for account in accounts
+        if len(account) > 2 and account[2].isdigit() and _FIRST_PERSON_UID <= int(account[2]) < _NOBODY_UID
+    ]
+
+
+class _Entries:
+    """The tree of an archive: files by their real path, links as they are, folders for what holds them."""
+
+    def __init__(self, root: RecordingRoot) -> None:
+        self._root = root
+        self.files: Dict[str, str] = {}
+        self.links: Dict[str, str] = {}
+        self.folders: Set[str] = set()
+
+    def add(self, path: str, text: Optional[str] = None) -> None:
+        """A path with all links on its way; text None: an empty file or a folder, whichever it is."""
+        real = self._follow(path)
+        if text is not None:
+            self.files[real] = text
+        elif os.path.isdir(self._local(real)):
+            self.folders.add(real)
+        elif os.path.lexists(self._local(real)):
+            self.files.setdefault(real, "")
+
+    def _follow(self, path: str, depth: int = 0) -> str:
+        here = "/"
+        parts = [part for part in path.split("/") if part]
+        for position, part in enumerate(parts):
+            step = posixpath.normpath(posixpath.join(here, part))
+            target = self._root.link_target(step) if part not in (".", "..") else None
+            if target is not None and depth < 40:
+                self.links[step] = target
+                rest = "/".join(parts[position + 1 :])
+                return self._follow(posixpath.normpath(posixpath.join(here, target, rest)), depth + 1)
+            here = step
+        return here
+
+    def _local(self, real: str) -> str:
+        return ("" if self._root.is_live else self._root.path) + real
+
+
+def _entries(root: RecordingRoot) -> _Entries:
+    entries = _Entries(root)
+    for path, text in list(root.contents.items()):
+        entries.add(path, text)
+    for folder, names in list(root.folders.items()):
+        entries.add(folder)
+        for name in names:
+            entries.add(posixpath.join(folder, name))
+    for path in sorted(root.looked_for):
+        entries.add(path)
+    return entries
+
+
+def _archive(entries: _Entries, anonymiser: Anonymiser) -> bytes:
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.GNU_FORMAT) as archive,
+    ):
+        for folder in sorted(entries.folders):
+            archive.addfile(_member(anonymiser.text(folder), tarfile.DIRTYPE, 0o755))
+        for path, target in sorted(entries.links.items()):
+            member = _member(anonymiser.text(path), tarfile.SYMTYPE, 0o777)
+            member.linkname = anonymiser.text(target)
+            archive.addfile(member)
+        for path, text in sorted(entries.files.items()):
+            content = _anonymous(path, text, anonymiser).encode("utf-8", "surrogateescape")
+            member = _member(anonymiser.text(path), tarfile.REGTYPE, 0o644)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _anonymous(path: str, text: str, anonymiser: Anonymiser) -> str:
+    if posixpath.basename(path) in _SERIAL_FILES:
+        return anonymiser.word("serial", text.strip()) + "\n"
+    return anonymiser.arguments(text) if path.startswith(_ARGUMENT_FILES) else anonymiser.text(text)
+
+
+def _member(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(path.lstrip("/"))
+    member.type, member.mode = kind, mode
+    return member
