@@ -19,7 +19,7 @@ cpu            packages, cores (of one package), threads (of one core);
                different packages) or adjacent (the threads of a core are neighbours);
                package_ids (default 0, 1, …), package_stride (adjacent only: first CPU of package p is p × stride);
                offline, isolated: cpulists; possible: cpulist (default: all present CPUs);
-               vendor, family, model, model_name (x86_64), implementer, part (aarch64), platform (ppc64le)
+               vendor, family, model, model_name (x86_64), implementer, part, soc_id (aarch64), platform (ppc64le)
 caches         l1d, l1i, l2, l3: sizes ("32KiB"); l2_cores, l3_cores: cores that share one (l3_cores 0: no L3)
 cpufreq        null, or driver, governors, governor, share (cpu | core: the CPUs of one policy), minimum_khz, maximum_khz
 numa           nodes: [{id, cores (taken in order, package by package), memory ("512GiB"), gpu (index of the GPU whose memory
@@ -75,7 +75,7 @@ DEFAULTS: dict[str, Any] = {
     "cpu": {
         "packages": 1, "cores": 4, "threads": 1, "numbering": "linear", "package_ids": None, "package_stride": None,
         "offline": "", "isolated": "", "possible": None, "vendor": "AuthenticAMD", "family": 25, "model": 17,
-        "model_name": "AMD EPYC Processor", "implementer": "0x41", "part": "0xd4f", "platform": "PowerNV",
+        "model_name": "AMD EPYC Processor", "implementer": "0x41", "part": "0xd0c", "soc_id": None, "platform": "PowerNV",
     },
     "caches": {"l1d": "32KiB", "l1i": "32KiB", "l2": "1MiB", "l3": "32MiB", "l2_cores": 1, "l3_cores": 4},
     "cpufreq": {
@@ -612,10 +612,9 @@ def _cache_files(machine: Machine) -> list[list[dict[str, object]]]:
         for number, group in enumerate(machine.groups(shared)):
             cpus = machine.cpus(group)
             line = 128 if machine.architecture == "ppc64le" else 64
-            size, ways = size_bytes(caches[key]), 8
             files: dict[str, object] = {
-                "level": level, "type": kind, "size": f"{size >> 10}K", "coherency_line_size": line, "ways_of_associativity": ways,
-                "number_of_sets": size // (line * ways), "shared_cpu_list": cpulist(cpus), "shared_cpu_map": cpumask(cpus, machine.bits)}
+                "level": level, "type": kind, "size": f"{size_bytes(caches[key]) >> 10}K", "coherency_line_size": line,
+                "shared_cpu_list": cpulist(cpus), "shared_cpu_map": cpumask(cpus, machine.bits)}
             if machine.architecture == "x86_64":
                 files["id"] = number
             for core in group:
@@ -799,7 +798,7 @@ def _write_interrupts(machine: Machine, tree: Tree) -> None:
         tree.values(f"proc/irq/{irq}", {
             "smp_affinity": cpumask(affinity, machine.bits), "smp_affinity_list": cpulist(affinity),
             "effective_affinity": cpumask([effective], machine.bits), "effective_affinity_list": effective,
-            "affinity_hint": cpumask([], machine.bits), "node": node})
+            "node": node})
 
     for irq, (chip, hwirq, trigger, name) in WIRED[machine.architecture].items():
         rows.append(row(irq, online[0], chip, hwirq, trigger, name))
@@ -849,6 +848,9 @@ def _write_proc(machine: Machine, tree: Tree) -> None:
     tree.values("sys/devices/virtual/dmi/id", {"sys_vendor": machine.description["product"]["vendor"],
                                                "product_name": machine.description["product"]["name"]})
     tree.link("sys/class/dmi/id", "../../devices/virtual/dmi/id")
+    if machine.description["cpu"]["soc_id"]:
+        tree.write("sys/devices/soc0/soc_id", machine.description["cpu"]["soc_id"])
+        tree.link("sys/bus/soc/devices/soc0", "../../../devices/soc0")
     _write_nvidia(machine, tree)
 
 
@@ -999,12 +1001,14 @@ def _write_layers(machine: Machine, tree: Tree) -> None:
     """/etc, /boot and the rest of the distribution: the files of each layer, later ones over earlier ones."""
     kernel = machine.description["kernel"]
     variables = {"release": kernel["release"], "command_line": kernel["command_line"], "architecture": machine.architecture,
+                 "debian_architecture": {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64el"}[machine.architecture],
                  "kernel_config": _kernel_config(machine), **machine.description["variables"]}
     files: dict[str, Any] = {}
     for name in machine.description["layers"]:
         layer = HERE / "layers" / f"{name}.yml"
         if not layer.is_file():
-            raise DescriptionError(f"There is no layer {name!r}; {_nearest(str(name), [path.stem for path in layer.parent.glob('*.yml')])}.")
+            layers = [path.stem for path in layer.parent.glob("*.yml")]
+            raise DescriptionError(f"There is no layer {name!r}; {_nearest(str(name), layers)}.")
         files |= yaml.safe_load(layer.read_text(encoding="utf-8"))
 
     def fill(text: str) -> str:
@@ -1090,8 +1094,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the machines, with a line about each")
     options = parser.parse_args()
     if options.list:
-        for name in names():
-            print(f"{name:12} {load(name)['summary']}")
+        print("\n".join(f"{name:12} {load(name)['summary']}" for name in names()))
         return 0
     if not options.machine or not options.directory:
         parser.error("MACHINE and DIR are needed")
