@@ -24,6 +24,7 @@ COLLECTIONS = REPOSITORY / "playbooks" / "collections"
 sys.path[:0] = [str(COLLECTIONS), str(REPOSITORY / "tests")]
 
 import yaml  # noqa: E402
+
 from ansible_collections.gpufleet.node.plugins.module_utils.core import codec  # noqa: E402
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan  # noqa: E402
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables  # noqa: E402
@@ -113,7 +114,8 @@ def run_site(fleet: Path, hosts: list[str]) -> str:
 
 
 def recap(output: str, label: str) -> str:
-    rows = re.findall(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=\d+\s+failed=(\d+)", output.partition("PLAY RECAP")[2], re.M)
+    counts = r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=\d+\s+failed=(\d+)"
+    rows = re.findall(counts, output.partition("PLAY RECAP")[2], re.MULTILINE)
     return "\n".join(f"{label:<11} {host:<12} ok={ok:<3} changed={changed:<3} failed={failed}" for host, ok, changed, failed in rows)
 
 
