@@ -35,14 +35,14 @@ class CpuSet:
         self._bits = bits
 
     @classmethod
-    def from_int(cls, bits: int) -> "CpuSet":
+    def from_int(cls, bits: int) -> CpuSet:
         """The set whose member n is bit n of ``bits``."""
         new = cls.__new__(cls)
         new._bits = bits
         return new
 
     @classmethod
-    def parse(cls, text: str) -> "CpuSet":
+    def parse(cls, text: str) -> CpuSet:
         """Parse a cpulist; "" and "(null)" (what nohz_full reads when unset) are the empty set.
 
         :raises InvalidInput: malformed or reversed ranges, numbers above MAX_CPU
@@ -54,16 +54,22 @@ class CpuSet:
         for part in text.split(","):
             match = _RANGE.match(part.strip())
             if not match:
-                raise InvalidInput('"%s" in the CPU list "%s" is not a CPU or a range.' % (part.strip(), text[:200]), 'Write it like "0-3,8,10-11".')
+                raise InvalidInput(
+                    '"%s" in the CPU list "%s" is not a CPU or a range.' % (part.strip(), text[:200]), 'Write it like "0-3,8,10-11".'
+                )
             first, last = int(match.group(1)), int(match.group(2) or match.group(1))
             if last < first:
-                raise InvalidInput('The range "%s" in the CPU list "%s" runs backwards.' % (part.strip(), text[:200]), 'Write "%d-%d".' % (last, first))
+                raise InvalidInput(
+                    'The range "%s" in the CPU list "%s" runs backwards.' % (part.strip(), text[:200]), 'Write "%d-%d".' % (last, first)
+                )
             if last > MAX_CPU:
                 raise InvalidInput("CPU %d in the CPU list is larger than any Linux kernel has." % last, "Check the number for a slip.")
             if match.group(3):
                 used, group = int(match.group(3)), int(match.group(4))
                 if used == 0 or group == 0 or used > group:
-                    raise InvalidInput('The stride in "%s" can\'t be.' % part.strip(), 'Write "first-last:used/group" with 0 < used <= group.')
+                    raise InvalidInput(
+                        'The stride in "%s" can\'t be.' % part.strip(), 'Write "first-last:used/group" with 0 < used <= group.'
+                    )
                 for start in range(first, last + 1, group):
                     width = min(used, last + 1 - start)
                     bits |= ((1 << width) - 1) << start
@@ -72,7 +78,7 @@ class CpuSet:
         return cls.from_int(bits)
 
     @classmethod
-    def parse_mask(cls, text: str) -> "CpuSet":
+    def parse_mask(cls, text: str) -> CpuSet:
         """Parse a hexadecimal mask, comma-grouped or not; groups after the first are 32 bits wide. Line breaks are ignored.
 
         :raises InvalidInput: not hexadecimal
@@ -133,19 +139,19 @@ class CpuSet:
     def __hash__(self) -> int:
         return hash(self._bits)
 
-    def __or__(self, other: "CpuSet") -> "CpuSet":
+    def __or__(self, other: CpuSet) -> CpuSet:
         return CpuSet.from_int(self._bits | other._bits)
 
-    def __and__(self, other: "CpuSet") -> "CpuSet":
+    def __and__(self, other: CpuSet) -> CpuSet:
         return CpuSet.from_int(self._bits & other._bits)
 
-    def __sub__(self, other: "CpuSet") -> "CpuSet":
+    def __sub__(self, other: CpuSet) -> CpuSet:
         return CpuSet.from_int(self._bits & ~other._bits)
 
-    def __le__(self, other: "CpuSet") -> bool:
+    def __le__(self, other: CpuSet) -> bool:
         return self._bits & ~other._bits == 0
 
-    def isdisjoint(self, other: "CpuSet") -> bool:
+    def isdisjoint(self, other: CpuSet) -> bool:
         """True when no CPU is in both."""
         return self._bits & other._bits == 0
 

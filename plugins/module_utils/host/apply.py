@@ -49,7 +49,7 @@ class Node:
     store: Store
 
     @classmethod
-    def at(cls, path: str) -> "Node":
+    def at(cls, path: str) -> Node:
         """The node whose root is the folder ``path``."""
         root = Root(path)
         return cls(root, Command(root), Store(root))
@@ -102,7 +102,9 @@ def _inspect_file(artifact: File, node: Node) -> Finding:
     if wanted is None and not artifact.ours:
         wanted = node.store.original_text(path) if path in node.store.files else current
     right = artifact.same(current, wanted) and not (artifact.enforce_mode and current is not None and _mode(path, node) != artifact.mode)
-    return Finding(artifact.item, IN_PLACE if right else DRIFT, path, current or "", wanted or "", "" if right else _file_message(current, wanted))
+    return Finding(
+        artifact.item, IN_PLACE if right else DRIFT, path, current or "", wanted or "", "" if right else _file_message(current, wanted)
+    )
 
 
 def _file_message(current: Optional[str], wanted: Optional[str]) -> str:
@@ -149,12 +151,19 @@ def _inspect_link(artifact: Link, node: Node) -> Finding:
         if artifact.target is None:
             return Finding(artifact.item, IN_PLACE, artifact.path)
         return Finding(
-            artifact.item, FOREIGN, artifact.path, "", artifact.target, "a file is at the place of our link to %s: remove it to let us" % artifact.target
+            artifact.item,
+            FOREIGN,
+            artifact.path,
+            "",
+            artifact.target,
+            "a file is at the place of our link to %s: remove it to let us" % artifact.target,
         )
     wanted = artifact.target if artifact.target is not None else _link_before_us(artifact, current, node)
     if current == wanted:
         return Finding(artifact.item, IN_PLACE, artifact.path, current or "", wanted or "")
-    return Finding(artifact.item, DRIFT, artifact.path, current or "", wanted or "", "is a link to %s" % current if current else "is missing")
+    return Finding(
+        artifact.item, DRIFT, artifact.path, current or "", wanted or "", "is a link to %s" % current if current else "is missing"
+    )
 
 
 def _link_before_us(artifact: Link, current: Optional[str], node: Node) -> Optional[str]:
@@ -186,7 +195,9 @@ def _inspect_kernel(artifact: KernelValue, node: Node) -> Finding:
     if current is None:
         if node.root.is_live:
             return Finding(artifact.item, artifact.if_absent, artifact.path, message="this kernel has no %s" % artifact.path)
-        return Finding(artifact.item, PENDING, artifact.path, after=artifact.wanted[0], message="takes effect at the next boot", until=REBOOT)
+        return Finding(
+            artifact.item, PENDING, artifact.path, after=artifact.wanted[0], message="takes effect at the next boot", until=REBOOT
+        )
     right = any(artifact.same(current, wanted) for wanted in artifact.wanted)
     before, after = artifact.shown(current), artifact.wanted[0]
     if right:
@@ -210,7 +221,8 @@ def _mend_kernel(artifact: KernelValue, finding: Finding, node: Node) -> Tuple[F
         status, message = artifact.refusals[refusal]
         return replace(finding, status=status, message=message), False
     raise WriteFailed(
-        "The kernel refuses %s for %s with %s." % (finding.after, artifact.path, refusal), "Choose a value that this kernel takes, or leave %s out." % artifact.item
+        "The kernel refuses %s for %s with %s." % (finding.after, artifact.path, refusal),
+        "Choose a value that this kernel takes, or leave %s out." % artifact.item,
     )
 
 
@@ -247,7 +259,8 @@ def _mend_effect(artifact: Effect, finding: Finding, node: Node) -> Tuple[Findin
     node.command.run(artifact.command)
     if not artifact.satisfied(_probe(artifact, node)):
         raise CommandFailed(
-            '"%s" ended well, but %s still isn\'t so.' % (" ".join(artifact.command), artifact.item), artifact.message or "Look at what it printed."
+            '"%s" ended well, but %s still isn\'t so.' % (" ".join(artifact.command), artifact.item),
+            artifact.message or "Look at what it printed.",
         )
     return _done(finding)
 

@@ -34,12 +34,18 @@ class Command:
         """
         environment = dict(os.environ, PATH=_PATH, LC_ALL="C", LANGUAGE="C")
         try:
-            done = subprocess.run(list(argv), input=stdin, capture_output=True, text=True, errors="surrogateescape", env=environment, check=False)
+            done = subprocess.run(  # pylint: disable=ansible-bad-function  # there is no AnsibleModule here: a unit runs this code at boot
+                list(argv), input=stdin, capture_output=True, text=True, errors="surrogateescape", env=environment, check=False
+            )
         except OSError as problem:
-            raise CommandFailed("%s could not be run: %s." % (argv[0], problem.strerror), "Install it, or check PATH and permissions.") from problem
+            raise CommandFailed(
+                "%s could not be run: %s." % (argv[0], problem.strerror), "Install it, or check PATH and permissions."
+            ) from problem
         if done.returncode != 0:
             said = " / ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-_TAIL_LINES:]) or "nothing said"
-            raise CommandFailed('"%s" ended with status %d: %s.' % (" ".join(argv), done.returncode, said.rstrip(".")), "Mend that and run again.")
+            raise CommandFailed(
+                '"%s" ended with status %d: %s.' % (" ".join(argv), done.returncode, said.rstrip(".")), "Mend that and run again."
+            )
         return done.stdout
 
     def query(self, argv: Sequence[str]) -> Optional[str]:

@@ -23,9 +23,7 @@ _REMEDIES = {
 
 def failure(path: str, problem: OSError) -> WriteFailed:
     """The refusal for a write that failed, with a remedy by its errno."""
-    return WriteFailed(
-        "%s can't be written: %s." % (path, problem.strerror), _REMEDIES.get(problem.errno or 0, "Mend that and run again.")
-    )
+    return WriteFailed("%s can't be written: %s." % (path, problem.strerror), _REMEDIES.get(problem.errno or 0, "Mend that and run again."))
 
 
 def missing_folders(path: str) -> List[str]:
