@@ -1,0 +1,365 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Policy: what the user asked for. Two choices (profile, workload), then one variable per override.
+
+The one table of variables is the ``Policy`` class: default, check and meaning stand beside each other. What depends on the node (does it
+have this CPU, this page size, this governor) is checked where the plan is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+
+from .cpuset import CpuSet
+from .errors import InvalidInput, unknown_name
+from .kubelet_rules import WORDS
+from .quantity import parse_bytes, parse_quantity, parse_size
+
+PREFIX = "gpufleet_"
+
+# Variables of plays and roles: known, so that they aren't refused, and no business of the plan.
+PLAY_VARIABLES = {
+    "root": 'The folder that is the node\'s root; "/" is the live node.',
+    "hosts": "The inventory pattern that the playbooks run on.",
+    "serial": "How many nodes are changed at a time.",
+    "max_fail_percentage": "The share of failed nodes at which a rolling change stops.",
+    "canary": "A node that is changed first, alone.",
+    "reboot": "never or when_needed.",
+    "drain": "A task file that drains a node before it is rebooted or its kubelet restarted.",
+    "uncordon": "A task file that takes a drained node back.",
+    "topology": "The facts, as topology_facts returns them.",
+    "plan": "The plan, as node_plan returns it.",
+    "verdict": "The last result of node_verify.",
+    "gpu_match": "What counts as a GPU, for topology_facts.",
+    "gather_subset": "What topology_facts reads.",
+    "capture_dir": "The folder on the controller that captures come home to.",
+    "report_dir": "The folder on the controller that reports are written to.",
+    "launcher_build": "Where the launcher is built: controller or node.",
+    "demo": "Set by the demonstration.",
+}
+
+
+# --- checks: each takes the variable's name and the value given, and returns the value meant -------------------------------------------
+
+Check = Callable[[str, Any], Any]
+
+
+def _refuse(name: str, value: Any, why: str, remedy: str) -> InvalidInput:
+    return InvalidInput('%s is "%s", %s.' % (name, value, why), remedy)
+
+
+def choice(*words: str) -> Check:
+    """One of these words. Case matters to kubelet and to the kernel, so it does here."""
+
+    def check(name: str, value: Any) -> str:
+        if value in words:
+            return str(value)
+        other_case = [word for word in words if word.lower() == str(value).lower()]
+        if other_case:
+            raise _refuse(name, value, "and case matters", 'Write "%s".' % other_case[0])
+        raise _refuse(name, value, "which is not a choice", "Choose one of: %s." % ", ".join(words))
+
+    return check
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or false, also as the text that -e name=value gives."""
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    word = str(value).lower()
+    if word not in words:
+        raise _refuse(name, value, "which is neither true nor false", "Write true or false.")
+    return words[word]
+
+
+def integer(least: int, most: Optional[int] = None) -> Check:
+    """A whole number from ``least`` to ``most``."""
+
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, (bool, float)) or not re.match(r"-?\d+\Z", str(value)):
+            raise _refuse(name, value, "which is not a whole number", "Write digits only.")
+        number = int(value)
+        if number < least or (most is not None and number > most):
+            limits = "at least %d" % least if most is None else "from %d to %d" % (least, most)
+            raise _refuse(name, value, "which is out of range", "Give a number %s." % limits)
+        return number
+
+    return check
+
+
+def cpulist(name: str, value: Any) -> CpuSet:
+    """A non-empty CPU list."""
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        raise _refuse(name, value, "which is not a CPU list", 'Write it like "0-3,8".')
+    try:
+        cpus = CpuSet.parse(str(value))
+    except InvalidInput as error:
+        raise InvalidInput("%s: %s" % (name, error.problem), error.remedy) from None
+    if not cpus:
+        raise _refuse(name, value, "which is empty", "Name at least one CPU, or leave the variable out.")
+    return cpus
+
+
+def words(name: str, value: Any) -> Tuple[str, ...]:
+    """A list of texts; one text is a list of its blank-separated words."""
+    if isinstance(value, str):
+        return tuple(value.split())
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, (str, int)) for item in value):
+        raise _refuse(name, value, "which is not a list", "Write a YAML list of texts.")
+    return tuple(str(item) for item in value)
+
+
+def mappings(name: str, value: Any) -> Tuple[Dict[str, Any], ...]:
+    """A list of mappings; what they hold is checked by the concern they belong to."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in value):
+        raise _refuse(name, value, "which is not a list of mappings", "Write a YAML list, one mapping for each service.")
+    return tuple(dict(item) for item in value)
+
+
+def mapping(check_item: Callable[[str, str, Any], Any]) -> Check:
+    """A mapping whose items pass ``check_item(variable, key, value)``."""
+
+    def check(name: str, value: Any) -> Dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise _refuse(name, value, "which is not a mapping", 'Write "key: value" lines below it.')
+        return {str(key): check_item(name, str(key), item) for key, item in value.items()}
+
+    return check
+
+
+def kernel_tokens(name: str, value: Any) -> Tuple[str, ...]:
+    """Kernel arguments, one token each."""
+    tokens = words(name, value)
+    for token in tokens:
+        if not token or re.search(r"[\s\"'\\$`\x00-\x1f\x7f]", token):
+            raise _refuse(
+                name, token, "which is not one kernel argument", "Give each argument as an item of its own, without blanks, quotes or $."
+            )
+    return tokens
+
+
+def _kubelet_version(name: str, value: Any) -> str:
+    if not re.match(r"v?1\.\d+(\.\d+)?([-+].*)?\Z", str(value)):
+        raise _refuse(name, value, "which is not a kubelet version", 'Write it like "1.34.4".')
+    return str(value).lstrip("v")
+
+
+def _reserve(variable: str, key: str, value: Any) -> str:
+    """An item of kubeReserved or systemReserved."""
+    what = "%s.%s" % (variable, key)
+    if key.startswith("hugepages-"):  # B1, F11: Node Allocatable can't hold hugepages back
+        raise InvalidInput(
+            "%s can't be: kubelet can't reserve hugepages." % what, "Leave it out, and ask for more pages than the pods need."
+        )
+    known = ("cpu", "memory", "ephemeral-storage", "pid")
+    if key not in known:
+        raise unknown_name("resource of %s" % variable, key, known)
+    parse_quantity(value, what) if key in ("cpu", "pid") else parse_bytes(value, what)
+    return str(value)
+
+
+def _eviction(variable: str, key: str, value: Any) -> str:
+    """An item of evictionHard: a quantity or a percentage."""
+    what = "%s.%s" % (variable, key)
+    known = ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available",
+             "containerfs.available", "containerfs.inodesFree")  # fmt: skip
+    if key not in known:
+        raise unknown_name("eviction signal of %s" % variable, key, known)
+    percent = re.match(r"(\d+(?:\.\d+)?)%\Z", str(value))
+    if not percent:
+        parse_bytes(value, what)
+    elif not 0 < float(percent.group(1)) < 100:
+        raise _refuse(what, value, "which is no share", "Give more than 0% and less than 100%.")
+    return str(value)
+
+
+def _node_quantity(variable: str, key: str, value: Any) -> int:
+    """An item of reservedMemory by NUMA node id, in bytes."""
+    node = integer(0)("%s: the NUMA node" % variable, key)
+    amount: int = parse_bytes(value, "%s.%s" % (variable, node))
+    if amount == 0:
+        raise _refuse("%s.%s" % (variable, node), value, "and kubelet refuses a reservation of nothing", "Leave that NUMA node out.")
+    return amount
+
+
+def _pages(variable: str, key: str, value: Any) -> Dict[Optional[int], int]:
+    """Hugepages of one size: {node id: count}; {None: count} is a count for each NUMA node with CPUs and memory."""
+    parse_size(key, "%s: the page size" % variable)
+    count = integer(0)
+    if not isinstance(value, Mapping):
+        return {None: count("%s.%s" % (variable, key), value)}
+    return {
+        integer(0)("%s.%s: the NUMA node" % (variable, key), node): count("%s.%s.%s" % (variable, key, node), n)
+        for node, n in value.items()
+    }
+
+
+def _option(variable: str, key: str, value: Any) -> str:
+    """A policy option of kubelet: Go's ParseBool decides what is a truth (A16: "yes" is fatal); a number stays one."""
+    text = str(value)
+    if text in ("1", "t", "T", "TRUE", "true", "True"):
+        return "true"
+    if text in ("0", "f", "F", "FALSE", "false", "False"):
+        return "false"
+    if key == "max-allowable-numa-nodes" and text.isdigit():
+        return text
+    raise _refuse("%s.%s" % (variable, key), value, "which kubelet can't read", 'Write "true" or "false".')
+
+
+def _sysctl(variable: str, key: str, value: Any) -> Optional[str]:
+    """A sysctl by its dotted name; null leaves one of ours out."""
+    what = "%s.%s" % (variable, key)
+    if not re.match(r"[a-z0-9_]+([./][A-Za-z0-9_*-]+)+\Z", key):
+        raise InvalidInput('%s: "%s" is not the name of a sysctl.' % (variable, key), 'Write it like "vm.swappiness".')
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip() or "\n" in str(value):
+        raise _refuse(what, value, "which is not one value", "Give a number or one line of text; null leaves the setting alone.")
+    text = " ".join(str(value).split())
+    if key in ("vm.dirty_bytes", "vm.dirty_background_bytes") and integer(0)(what, text) < 8192:  # F12: two pages at least
+        raise _refuse(what, value, "which the kernel refuses", "Give two pages (8192) or more, or set the ratio instead.")
+    return text
+
+
+def memlock(name: str, value: Any) -> str:
+    """A limit of locked memory: "unlimited" or bytes."""
+    return "unlimited" if value == "unlimited" else str(parse_bytes(value, name))
+
+
+def _setting(default: Any, check: Check, about: str) -> Any:
+    """A variable: its default, how a value given is checked, what it means. ``null`` is the default."""
+    extra = {"default_factory": dict} if default == {} else {"default": default}
+    return dataclasses.field(metadata={"check": check, "about": about}, **extra)
+
+
+# --- profiles and workloads -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The defaults that a profile stands for."""
+
+    cpu_manager_policy: str
+    cpu_manager_policy_options: Tuple[str, ...]
+    topology_manager_policy: str
+    topology_manager_scope: str
+    memory_manager_policy: str
+    isolates: bool
+    c_states: str
+    launcher: bool
+
+
+PROFILES = {
+    "colocation": Profile(
+        "static", ("distribute-cpus-across-numa", "full-pcpus-only"), "best-effort", "container", "None", False, "all", True
+    ),
+    "aligned": Profile("static", ("full-pcpus-only",), "single-numa-node", "pod", "Static", False, "all", False),
+    "isolated": Profile("static", ("full-pcpus-only",), "best-effort", "container", "None", True, "shallow", False),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Transparent hugepages: the words for enabled and defrag."""
+
+    enabled: str
+    defrag: str
+
+
+WORKLOADS = {"training": Workload("always", "defer+madvise"), "inference": Workload("never", "never")}
+
+
+# --- the variables ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Every variable of the plan without its prefix ``gpufleet_``. None: what the profile, the workload or the node calls for."""
+
+    profile: str = _setting("colocation", choice(*PROFILES), "colocation, aligned or isolated")
+    workload: str = _setting("training", choice(*WORKLOADS), "training or inference")
+
+    # CPUs
+    reserved_cpus: Optional[CpuSet] = _setting(None, cpulist, "The CPUs for the system, whole cores; instead of the plan's choice")
+    reserved_cores_per_numa: int = _setting(1, integer(1), "Physical cores for the system on each NUMA node that has CPUs")
+    reserved_cores_percent: Optional[int] = _setting(None, integer(1, 99), "The same as a share of a NUMA node's cores, rounded up")
+    reserved_whole_l3: bool = _setting(False, boolean, "Reserve whole L3 groups, so that what is left starts at one")
+    isolated_cpus: Optional[CpuSet] = _setting(None, cpulist, "Profile isolated: these CPUs only; default is all but the reserved")
+
+    # kubelet
+    kubelet_manage: bool = _setting(True, boolean, "Configure the node's kubelet")
+    kubelet_version: Optional[str] = _setting(None, _kubelet_version, "Plan for this kubelet version instead of the one found")
+    kubelet_restart: str = _setting("never", choice("never", "when_needed"), "Restart kubelet when its configuration changed")
+    cpu_manager_policy: Optional[str] = _setting(None, choice(*WORDS["cpuManagerPolicy"]), "cpuManagerPolicy")
+    cpu_manager_policy_options: Dict[str, str] = _setting({}, mapping(_option), "cpuManagerPolicyOptions, over those of the profile")
+    topology_manager_policy: Optional[str] = _setting(None, choice(*WORDS["topologyManagerPolicy"]), "topologyManagerPolicy")
+    topology_manager_scope: Optional[str] = _setting(None, choice(*WORDS["topologyManagerScope"]), "topologyManagerScope")
+    topology_manager_policy_options: Dict[str, str] = _setting({}, mapping(_option), "topologyManagerPolicyOptions")
+    memory_manager_policy: Optional[str] = _setting(None, choice(*WORDS["memoryManagerPolicy"]), "memoryManagerPolicy")
+    kube_reserved: Dict[str, str] = _setting({}, mapping(_reserve), "kubeReserved, as quantities")
+    system_reserved: Dict[str, str] = _setting({}, mapping(_reserve), "systemReserved, as quantities")
+    reserved_memory_percent: Optional[int] = _setting(None, integer(1, 90), "systemReserved.memory as a share of the memory beside CPUs")
+    eviction_hard: Dict[str, str] = _setting({}, mapping(_eviction), "evictionHard, over kubelet's defaults")
+    eviction_absolute: bool = _setting(False, boolean, "Write a percentage of memory.available as an absolute quantity")
+    reserved_memory: Dict[str, int] = _setting(
+        {}, mapping(_node_quantity), "reservedMemory: quantity by NUMA node, instead of an even split"
+    )
+
+    # kernel arguments
+    isolate_domain: Optional[bool] = _setting(None, boolean, "isolcpus with the domain flag; default only where no kubelet is")
+    nohz_full: Optional[bool] = _setting(None, boolean, "nohz_full and rcu_nocbs on isolated CPUs; default with profile isolated")
+    c_states: Optional[str] = _setting(None, choice("all", "shallow", "poll"), "C-states: all, shallow (no deep ones) or poll (idle=poll)")
+    kernel_arguments: Tuple[str, ...] = _setting((), kernel_tokens, "More kernel arguments, in this order, after the plan's own")
+    hugepages: Dict[str, Dict[Optional[int], int]] = _setting(
+        {}, mapping(_pages), 'Hugepages by size: {"1G": {0: 8, 1: 8}}, or {"1G": 8} on each NUMA node with CPUs and memory'
+    )
+    default_hugepage_size: Optional[int] = _setting(None, lambda name, value: parse_size(value, name), "default_hugepagesz")
+
+    # interrupts
+    irq_placement: str = _setting("housekeeping", choice("housekeeping", "local", "none"), "Where device interrupts go")
+    irqbalance: Optional[str] = _setting(None, choice("off", "keep"), "irqbalance: off where the plan places interrupts, else keep")
+    irq_vectors_per_cpu: int = _setting(200, integer(1), "Interrupt vectors that one x86-64 CPU has for devices")
+    nic_gbps_per_core: int = _setting(20, integer(1), "Network traffic that one housekeeping core serves, in Gbit/s (RDMA needs none)")
+
+    # the running system
+    sysctl: Dict[str, Optional[str]] = _setting({}, mapping(_sysctl), "Sysctls over the plan's own; null leaves one alone")
+    thp_enabled: Optional[str] = _setting(None, choice("always", "madvise", "never"), "Transparent hugepages")
+    thp_defrag: Optional[str] = _setting(
+        None, choice("always", "defer", "defer+madvise", "madvise", "never"), "Transparent hugepage defragmentation"
+    )
+    governor: Optional[str] = _setting(None, lambda name, value: words(name, value)[0], "The frequency governor")
+    swap: str = _setting("off", choice("off", "keep"), "off or keep")
+    memlock: str = _setting("unlimited", memlock, "The limit of locked memory for sessions and services")
+    nofile: int = _setting(1048576, integer(1024), "The limit of open files for sessions and services")
+    confine_system: Optional[bool] = _setting(None, boolean, "Keep host daemons and logins on the reserved CPUs")
+
+    # CPU jobs
+    launcher: Optional[bool] = _setting(None, boolean, "Install the launcher; default with profile colocation")
+    batch_services: Tuple[Dict[str, Any], ...] = _setting((), mappings, "CPU jobs to run as services, in the shared pool")
+    batch_on_reserved: bool = _setting(False, boolean, "Where the profile leaves no pool: batch services on the reserved CPUs")
+    pinned_services: Tuple[Dict[str, Any], ...] = _setting((), mappings, "Services that feed GPUs, on CPUs of their own")
+
+    @property
+    def defaults(self) -> Profile:
+        """What the profile stands for."""
+        return PROFILES[self.profile]
+
+
+SETTINGS: Dict[str, Any] = {setting.name: setting for setting in dataclasses.fields(Policy)}
+
+
+def policy_from_variables(variables: Mapping[str, Any]) -> Policy:
+    """The Policy from variables, with or without their prefix; null is the default, and variables of the plays are passed over.
+
+    :raises InvalidInput: an unknown name (with the nearest known one) or a value that can't be
+    """
+    values = {}
+    for given, value in variables.items():
+        name = given.removeprefix(PREFIX)
+        if name not in SETTINGS and name not in PLAY_VARIABLES:
+            raise unknown_name("variable", PREFIX + name, [PREFIX + known for known in (*SETTINGS, *PLAY_VARIABLES)])
+        if name in SETTINGS and value is not None:
+            values[name] = SETTINGS[name].metadata["check"](PREFIX + name, value)
+    return Policy(**values)

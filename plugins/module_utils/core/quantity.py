@@ -1,0 +1,85 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Kubernetes quantities and kernel sizes as exact integers of bytes.
+
+Kubernetes: a decimal number with a binary (Ki … Ei) or decimal (n u m k M G T P E) suffix or an exponent; source:
+apimachinery/pkg/api/resource/quantity.go. Kernel (hugepagesz=): a number with K, M or G, binary; source: lib/cmdline.c, memparse().
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+from .errors import InvalidInput
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([KMGTPE]i|[numkMGTPE]?)|[eE]([+-]?\d{1,2}))\Z")
+_KERNEL_SIZE = re.compile(r"(\d+)([KMG]?)\Z")
+
+
+def parse_quantity(text: Any, what: str) -> Fraction:
+    """The exact value of a Kubernetes quantity. ``what`` names it in the refusal.
+
+    :raises InvalidInput: kubelet would refuse the text, or it is negative
+    """
+    match = _QUANTITY.match(str(text)) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
+    if not match:
+        raise InvalidInput('%s is "%s", which is not a Kubernetes quantity.' % (what, text), 'Write it like "4Gi" or "512Mi".')
+    sign, number, suffix, exponent = match.groups()
+    if sign == "-":
+        raise InvalidInput('%s is "%s", which is negative.' % (what, text), "Give 0 or more.")
+    value = Fraction(number if number[0] != "." else "0" + number)
+    if exponent is not None:
+        return value * Fraction(10) ** int(exponent)
+    if suffix in _BINARY:
+        return value * (1 << _BINARY[suffix])
+    return value * Fraction(10) ** _DECIMAL[suffix]
+
+
+def parse_bytes(text: Any, what: str) -> int:
+    """A quantity of memory in bytes.
+
+    :raises InvalidInput: not a quantity; a fraction of a byte ("512m" is half a byte to Kubernetes, and nobody means it)
+    """
+    value = parse_quantity(text, what)
+    if re.search(r"[num]\Z", str(text)) or value.denominator != 1:
+        raise InvalidInput(
+            '%s is "%s", which Kubernetes reads as %s bytes.' % (what, text, _decimal(value)), 'For mebibytes write "Mi", as in "512Mi".'
+        )
+    return int(value)
+
+
+def format_bytes(value: int) -> str:
+    """The canonical quantity: the largest binary unit that divides it ("2148Mi"), a plain number when none does."""
+    for suffix, shift in reversed(list(_BINARY.items())):
+        if value and value % (1 << shift) == 0:
+            return "%d%s" % (value >> shift, suffix)
+    return str(value)
+
+
+def parse_size(text: Any, what: str) -> int:
+    """A page size in bytes, from bytes (2097152), the kernel's notation ("2M") or a binary quantity ("2Mi").
+
+    :raises InvalidInput: none of these
+    """
+    match = _KERNEL_SIZE.match(re.sub(r"(?<=[KMG])i\Z", "", str(text)))
+    if not match:
+        raise InvalidInput('%s is "%s", which is not a page size.' % (what, text), 'Write it as the kernel does, like "2M" or "1G".')
+    return int(match.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30}[match.group(2)]
+
+
+def format_size(value: int) -> str:
+    """A size in the kernel's notation: "1G", "2M", "64K"."""
+    for suffix, unit in (("G", GIB), ("M", MIB), ("K", KIB)):
+        if value and value % unit == 0:
+            return "%d%s" % (value // unit, suffix)
+    return str(value)
+
+
+def _decimal(value: Fraction) -> str:
+    return "%g" % float(value)
