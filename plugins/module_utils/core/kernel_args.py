@@ -1,0 +1,227 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The kernel command line as an ordered list of tokens: what is ours in it, what we displace, what the running kernel lacks.
+
+Nothing is ever sorted or made a set: a hugepages argument belongs to the hugepagesz before it. Sources: next_arg() and parameq() in the
+kernel's lib/cmdline.c and kernel/params.c, kernel/sched/isolation.c, mm/hugetlb.c, Documentation/admin-guide/kernel-parameters.txt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
+
+from .cpuset import CpuSet
+from .errors import InvalidInput, UnreadableRoot
+
+Tokens = Tuple[str, ...]
+
+# Our keys, and which of several arguments with that key the kernel takes. pair: hugepages counts pages of the size right before it.
+MANAGED: Dict[str, str] = {
+    "isolcpus": "first",
+    "nohz_full": "first",
+    "rcu_nocbs": "last",
+    "irqaffinity": "last",
+    "intel_idle.max_cstate": "last",
+    "processor.max_cstate": "last",
+    "idle": "last",
+    "default_hugepagesz": "first",
+    "hugepagesz": "pair",
+    "hugepages": "pair",
+}
+# One alone means nothing, so they are displaced and compared together.
+_HUGEPAGES = frozenset({"default_hugepagesz", "hugepagesz", "hugepages"})
+# Arguments that may stand several times, or that the node doesn't boot without. To own a key is to take others' values out.
+_NOT_OURS = frozenset(
+    "BOOT_IMAGE console earlyprintk earlycon init initrd memmap modprobe.blacklist module_blacklist ostree rd.luks.uuid rd.lvm.lv ro root "
+    "rootflags rootfstype rw".split()
+)
+_CPU_LISTS = ("isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity")
+_ISOLCPUS_FLAGS = ("domain", "managed_irq", "nohz")
+
+_TOKEN = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+', re.ASCII)
+_KEY = re.compile(r'"?([^="]*)')
+# No blank, and nothing that the kernel, a shell or GRUB's own script language gives a meaning.
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*(?:=[A-Za-z0-9_.,:=/+@%!~^-]*)?\Z")
+_END_OF_KERNEL = "--"  # what follows is init's
+
+
+def split(line: str) -> List[str]:
+    """The tokens of a command line, each as it is written: blanks separate, except inside double quotes."""
+    return _TOKEN.findall(line)
+
+
+def key(token: str) -> str:
+    """The name of an argument. The kernel doesn't tell "-" from "_"."""
+    match = _KEY.match(token)
+    return match.group(1).replace("-", "_") if match else token
+
+
+def keys_of(tokens: Sequence[str]) -> FrozenSet[str]:
+    """The keys whose arguments are ours when these tokens are wanted."""
+    keys = frozenset(key(token) for token in tokens)
+    return keys | _HUGEPAGES if keys & _HUGEPAGES else keys
+
+
+def _kernel_part(tokens: Sequence[str]) -> Tuple[List[str], List[str]]:
+    end = list(tokens).index(_END_OF_KERNEL) if _END_OF_KERNEL in tokens else len(tokens)
+    return list(tokens[:end]), list(tokens[end:])
+
+
+@dataclass(frozen=True)
+class Record:
+    """What this node remembers of our arguments: those written last, those written before, and others' values that we displaced."""
+
+    arguments: Tokens = ()
+    former: Tokens = ()
+    displaced: Tokens = ()
+
+    @classmethod
+    def parse(cls, text: Optional[str]) -> Record:
+        """The record from its file; None (no file) is the empty record.
+
+        :raises UnreadableRoot: not what ``render`` wrote
+        """
+        if text is None:
+            return cls()
+        try:
+            data = json.loads(text)
+            return cls(tuple(data["arguments"]), tuple(data["former"]), tuple(data["displaced"]))
+        except (ValueError, KeyError, TypeError) as problem:
+            raise UnreadableRoot(
+                "The record of our kernel arguments can't be read: %s." % problem, "Restore the file from a backup, or remove it."
+            ) from problem
+
+    def render(self) -> str:
+        """The file's content."""
+        data = {"arguments": self.arguments, "former": self.former, "displaced": self.displaced}
+        return json.dumps(data, indent=1, sort_keys=True) + "\n"
+
+    def next(self, wanted: Sequence[str], displaced: Sequence[str]) -> Record:
+        """The record of a node that is to have ``wanted``, where ``displaced`` are others' values found now."""
+        ours = dict.fromkeys(self.arguments + self.former)
+        again = keys_of(displaced)
+        return Record(
+            tuple(wanted),
+            tuple(token for token in ours if token not in wanted),
+            tuple(token for token in self.displaced if key(token) not in again) + tuple(dict.fromkeys(displaced)),
+        )
+
+    def leaving(self, wanted: Sequence[str]) -> FrozenSet[str]:
+        """Tokens of ours that have to go because no argument with their key is wanted any more."""
+        keys = keys_of(wanted)
+        return frozenset(token for token in self.arguments + self.former if key(token) not in keys)
+
+
+NO_RECORD = Record()
+
+
+def displaced_by(wanted: Sequence[str], current: Sequence[str], record: Record = NO_RECORD) -> Tokens:
+    """Somebody else's tokens in ``current`` that ``wanted`` takes the place of."""
+    keys, ours = keys_of(wanted), {*wanted, *record.arguments, *record.former}
+    return tuple(token for token in _kernel_part(current)[0] if key(token) in keys and token not in ours)
+
+
+def without(current: Sequence[str], wanted: Sequence[str], record: Record = NO_RECORD) -> List[str]:
+    """``current`` less every argument with a key of ``wanted``, and less what is leaving; the rest keeps its order."""
+    keys, leaving = keys_of(wanted), record.leaving(wanted)
+    kernel, init = _kernel_part(current)
+    return [token for token in kernel if key(token) not in keys and token not in leaving] + init
+
+
+def merge(current: Sequence[str], wanted: Sequence[str], record: Record = NO_RECORD) -> List[str]:
+    """The command line with ``wanted`` in it, each of its keys there only as wanted; the very same when that is so already.
+
+    Where tokens of ours leave for good, the values they displaced come back.
+    """
+    kernel, init = _kernel_part(current)
+    leaving = record.leaving(wanted)
+    if of(kernel, wanted) == tuple(wanted) and leaving.isdisjoint(kernel):
+        return list(current)
+    keys = keys_of(wanted)
+    back = [] if leaving.isdisjoint(kernel) else [token for token in record.displaced if key(token) not in keys and token not in kernel]
+    return [*without(kernel, wanted, record), *back, *wanted, *init]
+
+
+def of(line: Sequence[str], wanted: Sequence[str]) -> Tokens:
+    """The arguments in ``line`` with a key of ``wanted``, in their order."""
+    keys = keys_of(wanted)
+    return tuple(token for token in _kernel_part(line)[0] if key(token) in keys)
+
+
+def differing(running: Sequence[str], wanted: Sequence[str], leaving: Sequence[str] = ()) -> List[str]:
+    """The keys by which the running command line differs: wanted otherwise, or (``leaving``) wanted no more."""
+    now = of(running, wanted)
+    names = [name for name in dict.fromkeys(map(key, (*wanted, *now))) if _of_key(now, name) != _of_key(wanted, name)]
+    if not names and [token for token in now if key(token) in _HUGEPAGES] != [token for token in wanted if key(token) in _HUGEPAGES]:
+        names = ["hugepages"]  # the same tokens, paired otherwise
+    return names + [name for name in dict.fromkeys(map(key, leaving)) if set(leaving) & set(_of_key(running, name))]
+
+
+def _of_key(tokens: Sequence[str], name: str) -> List[str]:
+    return [token for token in tokens if key(token) == name]
+
+
+def check(tokens: Sequence[str]) -> Tokens:
+    """The tokens, when a node can be given them.
+
+    :raises InvalidInput: a character with a meaning to kernel, shell or GRUB; a key that isn't ours to take; a key twice; a malformed CPU
+        list; hugepages without their size; interrupts sent to isolated CPUs; callbacks kept on tickless CPUs
+    """
+    for token in tokens:
+        if not _PLAIN.match(token):
+            raise InvalidInput(
+                'The kernel argument "%s" has a blank, a quote or another character that can\'t be passed on safely.' % token,
+                'Give one list item per argument, like "isolcpus=2-7", made of letters, digits and ._,:=/+@%!~^-.',
+            )
+        if key(token) in _NOT_OURS:
+            raise InvalidInput(
+                'The kernel argument "%s" isn\'t ours to set: other values of %s on the node would be taken out.' % (token, key(token)),
+                "Set it where the distribution keeps it.",
+            )
+    _check_repeated(tokens)
+    sets = {name: _cpus(name, value) for name, value in (token.split("=", 1) for token in tokens if "=" in token) if name in _CPU_LISTS}
+    _check_cpus(sets)
+    return tuple(tokens)
+
+
+def _check_repeated(tokens: Sequence[str]) -> None:
+    seen: List[str] = []
+    for token, before in zip(tokens, ("", *tokens)):
+        name = key(token)
+        if name == "hugepages":
+            if key(before) not in ("hugepagesz", "default_hugepagesz") and seen:
+                raise InvalidInput(
+                    '"%s" doesn\'t follow a page size, so the kernel would count pages of another size or none.' % token,
+                    "Write hugepagesz=SIZE right before it.",
+                )
+        elif token in seen or (name != "hugepagesz" and name in map(key, seen)):
+            taken = MANAGED.get(name, "last")
+            which = "size once" if taken == "pair" else taken
+            raise InvalidInput("The kernel argument %s is given twice; the kernel takes the %s." % (name, which), "Give one value.")
+        seen.append(token)
+        if name == "hugepagesz" and key((*tokens, "")[len(seen)]) != "hugepages":
+            raise InvalidInput('"%s" isn\'t followed by a number of pages.' % token, "Write hugepages=N right after it.")
+
+
+def _cpus(name: str, value: str) -> CpuSet:
+    parts = value.split(",")
+    while name == "isolcpus" and parts and parts[0] in _ISOLCPUS_FLAGS:
+        del parts[0]
+    cpus = CpuSet.parse(",".join(parts))
+    if not cpus:
+        raise InvalidInput("The kernel argument %s=%s names no CPU." % (name, value), "Give a CPU list, or leave the argument out.")
+    return cpus
+
+
+def _check_cpus(sets: Dict[str, CpuSet]) -> None:
+    none = CpuSet()
+    isolated = sets.get("isolcpus", none) | sets.get("nohz_full", none)
+    both = sets.get("irqaffinity", none) & isolated
+    if both:
+        raise InvalidInput("irqaffinity sends interrupts to the isolated CPUs %s." % both, "Give irqaffinity the other CPUs.")
+    kept = sets.get("nohz_full", none) - sets.get("rcu_nocbs", sets.get("nohz_full", none))
+    if kept:
+        raise InvalidInput("rcu_nocbs leaves out the CPUs %s of nohz_full." % kept, "Give both the same CPU list.")
