@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 from typing import Dict, List, Optional
 
 from ..core.errors import UnreadableRoot
 
 _MAX_LINKS = 40  # the kernel's MAXSYMLINKS
+_CHUNK = 4096  # a sysfs attribute fits; only cpulist and cpumap of very large machines need more
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 class Root:
-    """A node's file system. ``opened`` lists the paths read so far, in order: what a capture has to bring home."""
+    """A node's file system. ``opened`` lists the paths read so far, in order: what a capture has to bring home.
+
+    A folder is resolved once. The last component of a path is looked at afresh each time, so a file or a link that is replaced
+    meanwhile is seen.
+    """
 
     def __init__(self, path: str = "/") -> None:
         self.path = os.path.realpath(path)
@@ -26,83 +31,103 @@ class Root:
             raise UnreadableRoot('The root "%s" is not a folder.' % path, "Give the folder that holds the node's /etc, /proc and /sys.")
         self.is_live = self.path == "/"
         self._base = "" if self.is_live else self.path
-        self._resolved: Dict[str, Optional[str]] = {"/": "/"}
+        self._folders: Dict[str, Optional[str]] = {"": ""}  # the root folder itself is ""
         self.opened: List[str] = []
 
     def resolve(self, path: str) -> Optional[str]:
-        """The path inside the root after all links of its folders and itself; None for a loop or a path below a file."""
-        known = self._resolved.get(path)
-        if known is not None:
-            return known
-        current = "/"
-        todo = [part for part in path.split("/") if part][::-1]
-        links = 0
-        while todo:
-            part = todo.pop()
-            if part == ".":
-                continue
-            if part == "..":
-                current = posixpath.dirname(current)
-                continue
-            step = posixpath.join(current, part)
-            try:
-                target = os.readlink(self._base + step)
-            except OSError:  # no link, or nothing there: the caller's open tells
-                current = step
-                continue
-            links += 1
-            if links > _MAX_LINKS:
+        """The path inside the root after all links of its folders and itself; None for a loop."""
+        for _unused in range(_MAX_LINKS):
+            parent, _slash, name = path.rpartition("/")
+            if name in ("", ".", ".."):
+                folder = self._folder(path)
+                return None if folder is None else folder or "/"
+            folder = self._folder(parent)
+            if folder is None:
                 return None
-            if target.startswith("/"):
-                current = "/"
-            todo.extend(p for p in reversed(target.split("/")) if p)
-        self._resolved[path] = current
-        return current
+            here = folder + "/" + name
+            try:
+                target = os.readlink(self._base + here)
+            except OSError:  # no link, or nothing there: the caller's open tells
+                return here
+            path = target if target.startswith("/") else folder + "/" + target
+        return None
+
+    def _folder(self, path: str) -> Optional[str]:
+        """A folder with all links resolved; None for a loop, which is one that meets itself while it is being resolved."""
+        try:
+            return self._folders[path]
+        except KeyError:
+            pass
+        self._folders[path] = None
+        parent, _slash, name = path.rpartition("/")
+        found = self._folder(parent)
+        if found is not None:
+            if name == "..":
+                found = found.rpartition("/")[0]
+            elif name not in ("", "."):
+                here = found + "/" + name
+                try:
+                    target = os.readlink(self._base + here)
+                except OSError:
+                    found = here
+                else:
+                    found = self._folder(target if target.startswith("/") else found + "/" + target)
+        self._folders[path] = found
+        return found
 
     def local(self, path: str) -> str:
-        """Where the (resolved) path lies on this machine, for a writer. The last component may not exist yet.
+        """Where the path lies on this machine, for a writer: its folder resolved, its last component as it is (it may not exist yet).
 
         :raises UnreadableRoot: a loop of links
         """
-        folder = self.resolve(posixpath.dirname(path))
+        parent, _slash, name = path.rpartition("/")
+        folder = self._folder(parent)
         if folder is None:
             raise UnreadableRoot('"%s" leads into a loop of symbolic links.' % path, "Mend the links below %s." % self.path)
-        return self._base + posixpath.join(folder, posixpath.basename(path))
+        return self._base + folder + "/" + name
 
-    def read(self, path: str) -> Optional[str]:
-        """The text of a file (UTF-8 with surrogate escapes); None when it isn't there.
+    def read(self, path: str, limit: int = 0) -> Optional[str]:
+        """The text of a file (UTF-8 with surrogate escapes), or its first ``limit`` bytes; None when it isn't there.
 
         A kernel file that refuses to be read (EINVAL, EIO, ENODEV, EOPNOTSUPP …) is absent for all we can tell.
 
         :raises UnreadableRoot: permission denied
         """
-        inside = self.resolve(path)
-        if inside is None:
+        parent, _slash, name = path.rpartition("/")
+        folder = self._folder(parent)
+        if folder is None:
             return None
         self.opened.append(path)
         try:
-            descriptor = os.open(self._base + inside, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                descriptor = os.open(self._base + folder + "/" + name, _FLAGS)
+            except OSError as problem:
+                if problem.errno != errno.ELOOP:  # what O_NOFOLLOW answers for a link
+                    raise
+                inside = self.resolve(path)
+                if inside is None:
+                    return None
+                descriptor = os.open(self._base + inside, _FLAGS)
         except OSError as problem:
             if problem.errno in (errno.EACCES, errno.EPERM):
                 raise UnreadableRoot("%s can't be read: permission denied." % path, "Run as root (become: true).") from problem
             return None
         try:
-            chunks = []
-            while True:
-                chunk = os.read(descriptor, 65536)
-                if not chunk:
-                    return b"".join(chunks).decode("utf-8", "surrogateescape")
-                chunks.append(chunk)
+            content = os.read(descriptor, limit or _CHUNK)
+            # A short read is the end of a sysfs attribute; a procfs file may hand out its records in any portions.
+            if not limit and (len(content) == _CHUNK or (content and not path.startswith("/sys/"))):
+                content += _rest(descriptor)
         except OSError:
             return None
         finally:
             os.close(descriptor)
+        return content.decode("utf-8", "surrogateescape")
 
     def names(self, path: str) -> List[str]:
         """The sorted names in a folder; empty when it isn't there."""
-        inside = self.resolve(path)
+        folder = self._folder(path)
         try:
-            return sorted(os.listdir(self._base + inside)) if inside is not None else []
+            return sorted(os.listdir(self._base + (folder or "/"))) if folder is not None else []
         except OSError:
             return []
 
@@ -117,3 +142,13 @@ class Root:
             return os.readlink(self.local(path))
         except OSError:
             return None
+
+
+def _rest(descriptor: int) -> bytes:
+    """What is left to read."""
+    chunks = []
+    while True:
+        chunk = os.read(descriptor, 1 << 18)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)

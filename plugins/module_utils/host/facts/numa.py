@@ -1,0 +1,79 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""NUMA nodes with their CPUs, memory, distances and hugepages. Their kinds are judged in core/node_kind.py."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from ...core.cpuset import CpuSet
+from ...core.node_kind import RawNode
+from ...core.topology import HugepagePool, NumaNode
+from ..root import Root
+from .values import damaged, first_cpu_set, kilobytes, number, numbered
+
+SYSTEM = "/sys/devices/system/node"
+HUGEPAGES = "/sys/kernel/mm/hugepages"
+_CPUS = ("cpulist", "cpumap")
+_POOL = re.compile(r"hugepages-(\d+)kB\Z")
+_LOCAL_DISTANCE = 10  # ACPI SLIT: a node's distance to itself
+
+
+def read_nodes(root: Root, online: CpuSet, memory_bytes: Optional[int]) -> Tuple[RawNode, ...]:
+    """The NUMA nodes by ascending id. A kernel without NUMA has no node folder: that is one node with all CPUs and all memory."""
+    ids = numbered(root.names(SYSTEM), "node")
+    if not ids:
+        return (RawNode(0, online, memory_bytes, {0: _LOCAL_DISTANCE}, _pools(root, HUGEPAGES)),)
+    nodes = []
+    left = online
+    for id in ids:  # a CPU is on one node; where a broken firmware table put it on several, the first counts
+        node = _node(root, id, ids, left)
+        nodes.append(node)
+        left = left - node.cpus
+    return tuple(nodes)
+
+
+def _node(root: Root, id: int, ids: List[int], among: CpuSet) -> RawNode:
+    folder = "%s/node%d" % (SYSTEM, id)
+    cpus = first_cpu_set(root, folder, _CPUS)
+    if cpus is None:
+        cpus = CpuSet(numbered(root.names(folder), "cpu"))
+    meminfo = root.read(folder + "/meminfo")
+    return RawNode(
+        id,
+        cpus & among,
+        None if meminfo is None else kilobytes(meminfo, "MemTotal") or 0,
+        _distances(root, folder + "/distance", ids),
+        _pools(root, folder + "/hugepages"),
+    )
+
+
+def _distances(root: Root, path: str, ids: List[int]) -> Dict[int, int]:
+    """The row of the distance table; its columns are the online nodes, which are those that have a folder."""
+    text = root.read(path)
+    if text is None:
+        return {}
+    row = text.split()
+    if len(row) != len(ids) or not all(cell.isdigit() for cell in row):
+        raise damaged(root, path, text)
+    return dict(zip(ids, map(int, row)))
+
+
+def _pools(root: Root, folder: str) -> Dict[int, HugepagePool]:
+    """The hugepage pools in a folder, by page size in bytes, ascending."""
+    pools = {}
+    for name in root.names(folder):
+        match = _POOL.match(name)
+        if match:
+            total, free = (number(root, "%s/%s/%s_hugepages" % (folder, name, which)) or 0 for which in ("nr", "free"))
+            pools[int(match.group(1)) * 1024] = HugepagePool(total, free)
+    return dict(sorted(pools.items()))
+
+
+def hugepage_sizes(root: Root, nodes: Sequence[NumaNode]) -> Tuple[int, ...]:
+    """The hugepage sizes of the kernel in bytes, ascending."""
+    offered = {size for node in nodes for size in node.hugepages}
+    if not offered:
+        offered = {int(match.group(1)) * 1024 for match in map(_POOL.match, root.names(HUGEPAGES)) if match}
+    return tuple(sorted(offered))

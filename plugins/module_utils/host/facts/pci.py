@@ -1,0 +1,167 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""GPUs, NICs and NVMe drives on PCI. One file per function, its class; the rest only of what a plan is made of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+from ...core.cpuset import CpuSet
+from ...core.devices import AMD, GPU, NIC, NVIDIA, NVME, OTHER, PciFunction, address_key, is_gpu, kind_of_class, numa_node_of
+from ...core.topology import Device, NumaNode
+from ..command import Command
+from ..root import Root
+from .values import first_cpu_set, number, word
+
+DEVICES = "/sys/bus/pci/devices"
+NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
+_LOCAL_CPUS = ("local_cpulist", "local_cpus")
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]\Z")
+_PCI_ROOT = re.compile(r"/(pci[0-9a-f]+:[0-9a-f]{2})/")
+_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE)
+_NUMA_STATUS_NODE = re.compile(r"^Node:\s*(\d+)\s*$", re.MULTILINE)
+_QUERY = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader")
+
+
+@dataclass(frozen=True)
+class PciFacts:
+    """What was found. ``kinds`` has every function, by address; ``gpu_nodes`` maps NUMA nodes to the GPU whose memory they are."""
+
+    kinds: Dict[str, str]
+    functions: Tuple[PciFunction, ...]
+    nvidia: bool
+    gpu_nodes: Dict[int, str]
+
+
+NOTHING = PciFacts({}, (), False, {})
+
+
+def scan(root: Root, gpu_match: Sequence[str] = ()) -> PciFacts:
+    """All PCI functions with their kinds; vendor and device are read only where they decide."""
+    driven = {name.lower(): name for name in root.names(NVIDIA_GPUS)}
+    addresses = sorted(filter(_ADDRESS.match, root.names(DEVICES)), key=address_key)
+    slots = _slots(addresses)
+    kinds: Dict[str, str] = {}
+    functions: List[PciFunction] = []
+    for address in addresses:
+        pci_class = _hex(root, address, "class")[:6]
+        kind = kind_of_class(pci_class)
+        if kind == OTHER and not gpu_match:
+            kinds[address] = OTHER
+            continue
+        vendor = _hex(root, address, "vendor") or (NVIDIA if address in driven else "")
+        function = PciFunction(address, pci_class, vendor, _hex(root, address, "device"))
+        if vendor == AMD and kind == GPU:
+            others = tuple(_hex(root, other, "vendor") for other in slots[address.rpartition(".")[0]] if other != address)
+            function = replace(function, slot_vendors=others)
+        if is_gpu(function, gpu_match):
+            kind = GPU
+        elif kind == GPU:
+            kind = OTHER
+        kinds[address] = kind
+        if kind != OTHER:
+            functions.append(function)
+    gpu_nodes = {}
+    for name in driven.values():
+        status = _NUMA_STATUS_NODE.search(root.read("%s/%s/numa_status" % (NVIDIA_GPUS, name)) or "")
+        if status:
+            gpu_nodes[int(status.group(1))] = name.lower()
+    nvidia = bool(driven) or any(function.vendor == NVIDIA for function in functions)
+    return PciFacts(kinds, tuple(functions), nvidia, gpu_nodes)
+
+
+def devices(root: Root, command: Command, facts: PciFacts, nodes: Sequence[NumaNode]) -> Dict[str, Tuple[Device, ...]]:
+    """The devices of each kind (gpu, nic, nvme), by ascending address."""
+    identity = _nvidia_identity(root, command) if any(f.vendor == NVIDIA for f in facts.functions) else {}
+    found: Dict[str, List[Device]] = {GPU: [], NIC: [], NVME: []}
+    for function in facts.functions:
+        kind = facts.kinds[function.address]
+        device = _device(root, function, nodes)
+        if kind == GPU:
+            index, uuid = identity.get(function.address, (None, None))
+            device = replace(device, index=index, uuid=uuid)
+        else:
+            device = _NAMED[kind](root, device)
+        found[kind].append(device)
+    return {kind: tuple(members) for kind, members in found.items()}
+
+
+def _device(root: Root, function: PciFunction, nodes: Sequence[NumaNode]) -> Device:
+    folder = "%s/%s" % (DEVICES, function.address)
+    local_cpus = first_cpu_set(root, folder, _LOCAL_CPUS) or CpuSet()
+    driver = root.link_target(folder + "/driver")
+    return Device(
+        function.address,
+        function.vendor,
+        function.device,
+        function.pci_class,
+        _pci_root(root, function.address),
+        driver=driver.rpartition("/")[2] if driver else None,
+        numa_node=numa_node_of(number(root, folder + "/numa_node"), local_cpus, nodes),
+        local_cpus=local_cpus,
+        virtual_function=root.link_target(folder + "/physfn") is not None,
+    )
+
+
+def _pci_root(root: Root, address: str) -> str:
+    """The host bridge, like "pci0000:3a", from where the device's folder lies; the device's own bus where that isn't told."""
+    match = _PCI_ROOT.search(root.resolve("%s/%s" % (DEVICES, address)) or "")
+    return match.group(1) if match else "pci" + ":".join(address.split(":")[:2])
+
+
+def _nic(root: Root, device: Device) -> Device:
+    """Name and speed of the first interface, which on virtio lies one folder further down. A link that is down has no speed."""
+    folder = "%s/%s" % (DEVICES, device.address)
+    net = folder + "/net"
+    names = root.names(net)
+    if not names and device.driver == "virtio-pci":
+        virtio = next((name for name in root.names(folder) if re.match(r"virtio\d+\Z", name)), "")
+        net = "%s/%s/net" % (folder, virtio)
+        names = root.names(net) if virtio else []
+    if not names:
+        return device
+    speed = number(root, "%s/%s/speed" % (net, names[0]))
+    return replace(device, name=names[0], speed_mbps=speed if speed is not None and speed > 0 else None)
+
+
+def _nvme(root: Root, device: Device) -> Device:
+    """The controller's name (the folder was called misc on old kernels)."""
+    folder = "%s/%s" % (DEVICES, device.address)
+    name = next((name for part in ("nvme", "misc") for name in root.names("%s/%s" % (folder, part)) if name.startswith("nvme")), None)
+    return replace(device, name=name)
+
+
+_NAMED: Dict[str, Callable[[Root, Device], Device]] = {NIC: _nic, NVME: _nvme}
+
+
+def _nvidia_identity(root: Root, command: Command) -> Dict[str, Tuple[Optional[int], Optional[str]]]:
+    """Index and UUID of NVIDIA GPUs by address, from nvidia-smi where it runs, else the UUIDs that the driver shows."""
+    said = command.query(_QUERY)
+    found: Dict[str, Tuple[Optional[int], Optional[str]]] = {}
+    for line in (said or "").splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 3 and fields[0].isdigit():
+            domain, _colon, place = fields[2].lower().partition(":")
+            found["%04x:%s" % (int(domain, 16), place)] = (int(fields[0]), fields[1])
+    if not found:
+        for name in root.names(NVIDIA_GPUS):
+            match = _UUID.search(root.read("%s/%s/information" % (NVIDIA_GPUS, name)) or "")
+            if match:
+                found[name.lower()] = (None, match.group(1))
+    return found
+
+
+def _slots(addresses: Sequence[str]) -> Dict[str, List[str]]:
+    """The functions of each slot."""
+    found: Dict[str, List[str]] = {}
+    for address in addresses:
+        found.setdefault(address.rpartition(".")[0], []).append(address)
+    return found
+
+
+def _hex(root: Root, address: str, name: str) -> str:
+    """A value like "0x10de" without its prefix; "" when there is none."""
+    text = word(root, "%s/%s/%s" % (DEVICES, address, name)) or ""
+    return text[2:].lower() if text.startswith("0x") else ""

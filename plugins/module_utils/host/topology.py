@@ -1,0 +1,69 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Read the Topology of a root: one pass, each file at most once, only files that the facts are made of."""
+
+from __future__ import annotations
+
+from typing import Iterable, Sequence
+
+from ..core.devices import GPU, NIC, NVME, shared_roots
+from ..core.errors import unknown_name
+from ..core.fingerprint import fingerprint
+from ..core.node_kind import device_memory_platform, with_kinds
+from ..core.platform import cpu_vendor
+from ..core.topology import Topology
+from .command import Command
+from .facts import numa, pci, platform
+from .facts.cpus import read_cpus
+from .facts.interrupts import read_interrupts
+from .facts.values import kilobytes, word
+from .root import Root
+
+# Subsets that may be left out. CPUs, NUMA nodes, memory, platform and command line are always read.
+SUBSETS = ("pci", "interrupts", "boot", "kubelet", "software", "tuning")
+ALWAYS = ("cpu", "numa")
+
+
+def read_topology(root: Root, command: Command, subsets: Iterable[str] = SUBSETS, gpu_match: Sequence[str] = ()) -> Topology:
+    """The facts of the root. ``gpu_match`` replaces the rules for what a GPU is (core/devices.py).
+
+    :raises UnreadableRoot: it isn't a node's root, or what CPUs and NUMA nodes are read from is damaged
+    :raises InvalidInput: an unknown subset
+    """
+    wanted = set(subsets)
+    for name in wanted - set(SUBSETS) - set(ALWAYS):
+        raise unknown_name("subset of facts", name, (*SUBSETS, *ALWAYS))
+    wanted |= {"pci"} if "interrupts" in wanted else set()
+
+    cpus = read_cpus(root)
+    cpuinfo = platform.cpuinfo_head(root)
+    memory_bytes = kilobytes(root.read("/proc/meminfo") or "", "MemTotal")
+    raw_nodes = numa.read_nodes(root, cpus.cpus.online, memory_bytes)
+    scan = pci.scan(root, gpu_match) if "pci" in wanted else pci.NOTHING
+    nodes = with_kinds(raw_nodes, scan.gpu_nodes, device_memory_platform(cpuinfo, scan.nvidia))
+    release = platform.kernel_release(root)
+    architecture = platform.architecture(root, cpuinfo, release)
+    hugepage_sizes = numa.hugepage_sizes(root, nodes)
+    topology = Topology(
+        architecture=architecture,
+        page_size=platform.page_bytes(root, architecture, release, hugepage_sizes),
+        kernel_release=release,
+        cpu_vendor=cpu_vendor(cpuinfo),
+        cpus=cpus.cpus,
+        threads_per_core=cpus.threads_per_core,
+        cores=cpus.cores,
+        packages=cpus.packages,
+        l3_groups=cpus.l3_groups,
+        numa_nodes=nodes,
+        memory_bytes=memory_bytes or sum(node.memory_bytes for node in nodes),
+        hugepage_sizes=hugepage_sizes,
+        command_line=word(root, "/proc/cmdline") or "",
+        gathered=tuple(name for name in (*ALWAYS, *SUBSETS) if name in wanted or name in ALWAYS),
+    )
+    if "pci" in wanted:
+        found = pci.devices(root, command, scan, nodes)
+        topology = topology.replace(gpus=found[GPU], nics=found[NIC], nvmes=found[NVME], shared_roots=shared_roots(found[GPU], found[NVME]))
+        topology = topology.replace(fingerprint=fingerprint(topology))
+    if "interrupts" in wanted:
+        topology = topology.replace(interrupts=read_interrupts(root, scan.kinds))
+    return topology
