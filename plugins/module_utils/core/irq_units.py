@@ -1,0 +1,242 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""All that the interrupt concern puts on a node: irqbalance out of the way, the units that place again, the placement itself.
+
+The units run the program that ``host/irq.py`` builds from this collection's own sources. They start it at boot, when a planned device is
+bound to its driver (udev), and when a device has other interrupts than before (a timer: drivers make new ones at run time).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, List, Mapping, Optional, Tuple
+
+from . import irq, irqbalance
+from .change import FOREIGN, Artifact, Effect, File, Link, Observation, Text, always
+from .cpuset import CpuSet
+from .irq import Interrupts, Live
+from .systemd import DAEMON_RELOAD, MARK, UNIT_FOLDER, mask, reload_effect
+
+PROGRAM = "/usr/local/lib/gpufleet/irq_affinity.pyz"
+SERVICE, WATCH, TIMER = "gpufleet-irq.service", "gpufleet-irq-watch.service", "gpufleet-irq.timer"
+UDEV_RULE = "/etc/udev/rules.d/90-gpufleet-irq.rules"
+
+_ENABLED = {SERVICE: "multi-user.target", TIMER: "timers.target"}
+_OURS = dict.fromkeys((SERVICE, WATCH, TIMER), False)
+_IRQBALANCE = "irqbalance.service"
+
+# ProtectSystem=strict leaves /proc alone; ProtectKernelTunables= would not, and /proc/irq is what the program is there to write.
+_SERVICE = (
+    MARK
+    + """\
+[Unit]
+Description=%(description)s
+%(order)sConditionPathExists=/etc/gpufleet/irq.json
+
+[Service]
+Type=oneshot
+ExecStart=%(interpreter)s -I /usr/local/lib/gpufleet/irq_affinity.pyz%(arguments)s /etc/gpufleet/irq.json
+TimeoutStartSec=2min
+StateDirectory=gpufleet
+RuntimeDirectory=gpufleet
+RuntimeDirectoryPreserve=yes
+ProtectSystem=strict
+ProtectHome=yes
+ProtectControlGroups=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+PrivateNetwork=yes
+PrivateTmp=yes
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+RestrictAddressFamilies=AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+"""
+)
+_AT_BOOT = "\n[Install]\nWantedBy=multi-user.target\n"
+_NETWORK_UP = "Wants=network-online.target\nAfter=network-online.target\n"
+
+_TIMER = (
+    MARK
+    + """\
+[Unit]
+Description=Look for device interrupts that came or went
+
+[Timer]
+OnActiveSec=30s
+OnUnitActiveSec=30s
+AccuracySec=5s
+Unit=gpufleet-irq-watch.service
+
+[Install]
+WantedBy=timers.target
+"""
+)
+
+
+@dataclass(frozen=True)
+class Irqbalance:
+    """An installed irqbalance. ``own_unit``: the administrator's unit file lies where a mask would."""
+
+    environment_file: str
+    environment: Text = None
+    enabled: bool = True
+    own_unit: bool = False
+    masked_by_us: bool = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the node has. ``program`` is the self-contained program to ship; ``installed``: an earlier run left its units;
+    ``systemd``: it runs here, or will (a root that isn't live)."""
+
+    live: Live
+    program: str
+    interpreter: str = "/usr/bin/python3"
+    irqbalance: Optional[Irqbalance] = None
+    crio: bool = False
+    systemd: bool = True
+    installed: bool = False
+
+
+def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
+    """irqbalance first: what it moves on its way out or at its restart is put right after."""
+    interrupts = section["interrupts"]
+    plan = irq.parse(interrupts)
+    found: List[Artifact] = []
+    if reading.irqbalance:
+        found.extend(_irqbalance(plan, reading, reading.irqbalance))
+    found.extend(_units(plan, interrupts, reading) if plan else _no_units(reading))
+    found.extend(irq.placement(interrupts, reading.live))
+    return found if reading.systemd else [artifact for artifact in found if not isinstance(artifact, Effect)]
+
+
+# irqbalance ---------------------------------------------------------------------------------------------------------------
+
+
+def _irqbalance(plan: Optional[Interrupts], reading: Reading, found: Irqbalance) -> List[Artifact]:
+    off = plan is not None and plan.irqbalance == "off"
+    keep = plan if plan is not None and not off else None
+    return [
+        *_beside_irqbalance(keep, reading, found),
+        mask("irqbalance is masked", _IRQBALANCE, off),
+        *(_stopped(found) if off else _started(found) if found.masked_by_us else ()),
+        *(_restarted(keep, reading, found) if keep else ()),
+    ]
+
+
+def _beside_irqbalance(keep: Optional[Interrupts], reading: Reading, found: Irqbalance) -> List[Artifact]:
+    foreign_policy = irqbalance.has_own_policy(found.environment)
+    banned, policy = _wanted(keep, reading, found)
+    script = irqbalance.policy_script([planned.device for planned in keep.devices]) if keep and policy else None
+    result: List[Artifact] = [
+        File("irqbalance policy", irqbalance.POLICY_SCRIPT, always(script), mode=0o755, enforce_mode=True),
+        File("irqbalance settings", found.environment_file, lambda text: irqbalance.edit(text, banned, policy), ours=False),
+    ]
+    if keep and foreign_policy:
+        message = "%s names a policy script of its own, and irqbalance takes one: it may move our interrupts" % found.environment_file
+        result.append(Observation("irqbalance policy", FOREIGN, message))
+    if keep and reading.crio:
+        message = "CRI-O keeps the banned CPUs in %s as pods come and go: left to it" % found.environment_file
+        result.append(Observation("irqbalance banned CPUs", FOREIGN, message))
+    return result
+
+
+def _wanted(keep: Optional[Interrupts], reading: Reading, found: Irqbalance) -> Tuple[CpuSet, bool]:
+    """The CPUs irqbalance is to leave alone, and whether it is to ask our policy script."""
+    if keep is None:
+        return CpuSet(), False
+    return CpuSet() if reading.crio else keep.isolated, bool(keep.devices) and not irqbalance.has_own_policy(found.environment)
+
+
+def _stopped(found: Irqbalance) -> List[Artifact]:
+    stopped = _systemd("irqbalance is stopped", "ActiveState", _IRQBALANCE, ("inactive", "failed"), ("stop", _IRQBALANCE))
+    return [stopped] if found.own_unit else [reload_effect({_IRQBALANCE: True}), stopped]
+
+
+def _started(found: Irqbalance) -> List[Artifact]:
+    unmasked = _systemd("irqbalance is unmasked", "LoadState", _IRQBALANCE, ("loaded", "not-found"), DAEMON_RELOAD[1:], unknown=True)
+    started = _systemd("irqbalance runs again", "ActiveState", _IRQBALANCE, ("active", "activating"), ("start", _IRQBALANCE))
+    return [unmasked, started] if found.enabled else [unmasked]
+
+
+def _restarted(keep: Interrupts, reading: Reading, found: Irqbalance) -> List[Artifact]:
+    banned, policy = _wanted(keep, reading, found)
+    return [
+        Effect(
+            "irqbalance runs with its settings",
+            ("ps", "-C", "irqbalance", "eww", "-o", "args="),
+            lambda process: irqbalance.in_force(process, banned, policy),
+            ("systemctl", "try-restart", _IRQBALANCE),
+        )
+    ]
+
+
+# Our units ----------------------------------------------------------------------------------------------------------------
+
+
+def _units(plan: Interrupts, interrupts: Mapping[str, Any], reading: Reading) -> List[Artifact]:
+    rules = "".join(
+        'ACTION=="bind", SUBSYSTEM=="pci", KERNEL=="%s", RUN+="/bin/systemctl --no-block start %s"\n' % (planned.device, SERVICE)
+        for planned in plan.devices
+    )
+    return [
+        *_files(
+            program=reading.program,
+            plan=json.dumps(dict(interrupts), indent=1, sort_keys=True) + "\n",
+            service=_service("Put device interrupts on the CPUs planned for them", reading, _NETWORK_UP) + _AT_BOOT,
+            watch=_service("Place device interrupts that came or went", reading, arguments=" --if-changed"),
+            timer=_TIMER,
+            rule="# From gpufleet.node: a planned device got its driver, so it has new interrupts.\n" + rules,
+        ),
+        *_links(enabled=True),
+        reload_effect(_OURS),
+        _systemd("%s is active" % TIMER, "ActiveState", TIMER, ("active",), ("start", TIMER)),
+    ]
+
+
+def _no_units(reading: Reading) -> List[Artifact]:
+    removed = [*_links(enabled=False), *_files()]
+    if not reading.installed:
+        return removed
+    stopped = _systemd("%s is stopped" % TIMER, "ActiveState", TIMER, ("inactive", "failed"), ("stop", TIMER), unknown=True)
+    return [stopped, *removed, reload_effect(_OURS)]
+
+
+def _files(
+    program: Text = None, plan: Text = None, service: Text = None, watch: Text = None, timer: Text = None, rule: Text = None
+) -> List[Artifact]:
+    units = ((SERVICE, service), (WATCH, watch), (TIMER, timer))
+    return [
+        File("interrupt program", PROGRAM, always(program), mode=0o755, enforce_mode=True),
+        File("interrupt plan", irq.PLAN, always(plan)),
+        *(File(name, "%s/%s" % (UNIT_FOLDER, name), always(text)) for name, text in units),
+        File("udev rule for interrupts", UDEV_RULE, always(rule)),
+    ]
+
+
+def _links(enabled: bool) -> List[Artifact]:
+    return [
+        Link("%s is enabled" % unit, "%s/%s.wants/%s" % (UNIT_FOLDER, target, unit), "%s/%s" % (UNIT_FOLDER, unit) if enabled else None)
+        for unit, target in _ENABLED.items()
+    ]
+
+
+def _service(description: str, reading: Reading, order: str = "", arguments: str = "") -> str:
+    return _SERVICE % {"description": description, "order": order, "arguments": arguments, "interpreter": reading.interpreter}
+
+
+def _systemd(item: str, wanted: str, unit: str, states: Tuple[str, ...], command: Tuple[str, ...], unknown: bool = False) -> Effect:
+    """A property of a unit that is to have one of these states. ``unknown``: what holds where systemd can't be asked."""
+    return Effect(
+        item,
+        ("systemctl", "show", "--property=%s" % wanted, "--value", unit),
+        lambda text: unknown if text is None else text.strip() in states,
+        ("systemctl", *command),
+    )

@@ -1,0 +1,72 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A module of this collection with all that it imports, as one file that a bare Python runs.
+
+The sources come from the loaders of the modules themselves, so it works from a checkout and from inside the archive that Ansible sends to
+a node. The same sources give the same bytes: names in order, one fixed date, no compression.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import zipfile
+from typing import Dict, Iterator, List, Optional
+
+_DATE = (1980, 1, 1, 0, 0, 0)  # the oldest a zip archive can say
+_IMPORT = re.compile(r"^ *from (\.+[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
+_START = "import sys\n\nfrom %s import main\n\nsys.exit(main())\n"
+
+
+def bundle(module: str) -> bytes:
+    """A zip archive that runs ``main()`` of the module. Module names stay as they are."""
+    sources: Dict[str, str] = {}
+    todo: List[str] = [module]
+    while todo:
+        name = todo.pop()
+        if name in sources:
+            continue
+        source = _source(name)
+        if source is not None:
+            sources[name] = source
+            todo.extend(_imports(name, source))
+    return _archive({"__main__.py": _START % module, **_files(sources)})
+
+
+def _source(name: str) -> Optional[str]:
+    """The text of a module; None for a name that isn't one (a function that was imported, a package without code)."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    loader = getattr(spec, "loader", None)
+    return loader.get_source(name) if hasattr(loader, "get_source") and not spec.submodule_search_locations else None
+
+
+def _imports(name: str, source: str) -> Iterator[str]:
+    """Every name that may be a module: ``from .a import b`` gives package.a and package.a.b. Our sources import in no other form."""
+    package = name.rpartition(".")[0]
+    for base, names in _IMPORT.findall(source):
+        module = importlib.util.resolve_name(base, package)
+        yield module
+        yield from ("%s.%s" % (module, word) for word in re.findall(r"\w+", names))
+
+
+def _files(sources: Dict[str, str]) -> Dict[str, str]:
+    """The modules and their packages as files. Packages are empty: ours hold no code."""
+    files: Dict[str, str] = {}
+    for name, source in sources.items():
+        parts = name.split(".")
+        files.update(("/".join([*parts[:depth], "__init__.py"]), "") for depth in range(1, len(parts)))
+        files["/".join(parts) + ".py"] = source
+    return files
+
+
+def _archive(files: Dict[str, str]) -> bytes:
+    stream = io.BytesIO()
+    stream.write(b"#!/usr/bin/env python3\n")
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, _DATE), files[name].encode())
+    return stream.getvalue()

@@ -1,0 +1,73 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The interrupt concern: what the node has, and the program it is to run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import List, Optional, Tuple
+
+from ..core import irq_units
+from ..core.irq_units import Irqbalance, Reading
+from ..core.systemd import UNIT_FOLDER
+from . import irq_program
+from .bundle import bundle
+from .command import Command
+from .concern import Concern, Section
+from .irq_live import read_live
+from .root import Root
+from .store import Store
+
+_MASK = UNIT_FOLDER + "/irqbalance.service"
+_PACKAGED = ("/usr/lib/systemd/system/irqbalance.service", "/lib/systemd/system/irqbalance.service")
+_CRIO = ("/usr/lib/systemd/system/crio.service", "/lib/systemd/system/crio.service", UNIT_FOLDER + "/crio.service")
+_OLDEST_PYTHON = (3, 9)
+
+
+def read(root: Root, command: Command, section: Section) -> Reading:
+    """The planned devices' interrupts, irqbalance, and what an earlier run left."""
+    return Reading(
+        live=read_live(root, section["interrupts"]),
+        program=bundle(irq_program.__name__).decode("utf-8", "surrogateescape"),
+        interpreter=_interpreter(root),
+        irqbalance=_irqbalance(root),
+        crio=any(root.exists(unit) for unit in _CRIO),
+        systemd=not root.is_live or root.exists("/run/systemd/system"),
+        installed=root.exists("%s/%s" % (UNIT_FOLDER, irq_units.TIMER)),
+    )
+
+
+def _irqbalance(root: Root) -> Optional[Irqbalance]:
+    unit = next((text for text in map(root.read, _PACKAGED) if text is not None), None)
+    own_unit = root.exists(_MASK) and root.link_target(_MASK) is None
+    if own_unit:
+        unit = root.read(_MASK)
+    if unit is None:
+        return None
+    named = re.findall(r"^EnvironmentFile=-?(/etc/\S+)", unit, re.MULTILINE)
+    environment_file = named[-1] if named else "/etc/default/irqbalance"
+    return Irqbalance(
+        environment_file,
+        root.read(environment_file),
+        enabled=root.link_target(UNIT_FOLDER + "/multi-user.target.wants/irqbalance.service") is not None,
+        own_unit=own_unit,
+        masked_by_us=root.link_target(_MASK) == "/dev/null" and _MASK in Store(root).files,
+    )
+
+
+def _interpreter(root: Root) -> str:
+    """The node's own Python that is new enough, by the version in the name that python3 leads to; on a live node else the one at work."""
+    found: List[Tuple[Tuple[int, int], str]] = []
+    for name in root.names("/usr/bin"):
+        version = re.match(r"python3(?:\.(\d+))?\Z", name)
+        target = re.search(r"/python3\.(\d+)\Z", root.resolve("/usr/bin/" + name) or "") if version else None
+        if version and target and (3, int(target.group(1))) >= _OLDEST_PYTHON:
+            # Plain python3 first: it survives an upgrade of the distribution.
+            found.append(((0 if version.group(1) is None else 1, -int(target.group(1))), "/usr/bin/" + name))
+    if found:
+        return min(found)[1]
+    return sys.executable if root.is_live and sys.executable else "/usr/bin/python3"
+
+
+CONCERN = Concern(name="irq", sections=("interrupts",), read=read, artifacts=irq_units.artifacts)
