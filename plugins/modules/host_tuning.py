@@ -72,7 +72,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-items:
+findings:
   description: What is not in place, one entry each.
   returned: success
   type: list

@@ -13,7 +13,7 @@ description:
     boot loader entries (Red Hat and its kin), the entries themselves, C(/etc/kernel/cmdline) and a block in C(/etc/default/grub), so that
     the entries of later kernels have them too. On ostree hosts C(rpm-ostree kargs). Elsewhere C(/etc/kernel/cmdline) and C(kernel-install).
   - Of several arguments with the same name the kernel often takes the first. So other values of the given arguments are taken out, and
-    named in RV(items). All other arguments stay, in their order. Recovery and rescue entries stay as they are.
+    named in RV(findings). All other arguments stay, in their order. Recovery and rescue entries stay as they are.
   - C(hugepagesz), C(hugepages) and C(default_hugepagesz) are one group. Whoever gives one of them owns all three.
 options:
   kernel_arguments:
@@ -45,7 +45,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-items:
+findings:
   description:
     - What is not in place, or was not before this run. An argument of somebody else that ours takes the place of has the status
       V(owned_by_someone_else).

@@ -45,7 +45,7 @@ concerns:
   sample:
     tuning:
       in_place: 23
-      items:
+      findings:
         - {item: vm.swappiness, status: drift, path: /proc/sys/vm/swappiness, message: "is 60, should be 0"}
       pending_commands: []
       reboot_required: false

@@ -55,7 +55,7 @@ def verdict_lines(concerns: Mapping[str, Any]) -> List[str]:
         lines.append("%-9s %d in place" % (name, result["in_place"]))
         if result.get("refused"):
             lines += _wrapped("          refused: ", result["refused"])
-        for item in result["items"]:
+        for item in result["findings"]:
             lines += _wrapped("          %-15s" % _STATUS_WORDS[item["status"]], "%s: %s" % (item["item"], item["message"] or ""))
     return lines
 
@@ -64,8 +64,8 @@ def summary_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[s
     """The end of a run: what changed, what is pending, what to do next. ``before`` and ``after`` are node_verify's results."""
     changed = [name for name in before["differing"] if name not in after["differing"]]
     lines = _labelled("changed", ", ".join(changed) or "nothing: the node was as planned")
-    pending = [item for result in after["concerns"].values() for item in result["items"] if item["status"] == PENDING]
-    foreign = [item for result in after["concerns"].values() for item in result["items"] if item["status"] == FOREIGN]
+    pending = [item for result in after["concerns"].values() for item in result["findings"] if item["status"] == PENDING]
+    foreign = [item for result in after["concerns"].values() for item in result["findings"] if item["status"] == FOREIGN]
     lines += _labelled("in place", "%d of %d items" % (after["counts"]["in_place"], sum(after["counts"].values())))
     for item in pending:
         lines += _labelled("pending", "%s: %s" % (item["item"], item["message"]))

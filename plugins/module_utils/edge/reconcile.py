@@ -53,7 +53,7 @@ def _reconcile(concern: Concern, module: AnsibleModule) -> Dict[str, Any]:
 def report(findings: Sequence[Finding]) -> Dict[str, Any]:
     """What every module of ours returns about its findings. Items in place are counted, not listed."""
     return {
-        "items": [as_item(finding) for finding in findings if finding.status != IN_PLACE],
+        "findings": [as_item(finding) for finding in findings if finding.status != IN_PLACE],
         "in_place": sum(finding.status == IN_PLACE for finding in findings),
         "pending_commands": _unique([list(f.command) for f in findings if f.status == PENDING and f.command]),
         "reboot_required": any(f.status == PENDING and f.until == REBOOT for f in findings),

@@ -37,7 +37,7 @@ def _verify(plan: Dict[str, Any], names: Sequence[str], root: str) -> Dict[str, 
         try:
             findings = _inspect(concern, plan, node)
         except GpufleetError as error:
-            concerns[concern.name] = {"in_place": 0, "items": [], "refused": str(error)}
+            concerns[concern.name] = {"in_place": 0, "findings": [], "refused": str(error)}
             continue
         found.extend(findings)
         concerns[concern.name] = report(findings)
@@ -46,7 +46,7 @@ def _verify(plan: Dict[str, Any], names: Sequence[str], root: str) -> Dict[str, 
         "counts": {status: sum(finding.status == status for finding in found) for status in STATUSES},
         "differing": [name for name, result in concerns.items() if "refused" in result or _drifted(result)],
         "diff": unified(found),
-        **{key: value for key, value in report(found).items() if key not in ("items", "in_place")},
+        **{key: value for key, value in report(found).items() if key not in ("findings", "in_place")},
     }
 
 
@@ -64,4 +64,4 @@ def _inspect(concern: Concern, plan: Dict[str, Any], node: Node) -> List[Finding
 
 
 def _drifted(result: Dict[str, Any]) -> bool:
-    return any(item["status"] == DRIFT for item in result["items"])
+    return any(item["status"] == DRIFT for item in result["findings"])
