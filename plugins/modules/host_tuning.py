@@ -25,7 +25,8 @@ options:
     description: The words for V(enabled) and V(defrag), as this kernel offers them.
     type: dict
   hugepages:
-    description: Pages by page size in bytes and NUMA node, C({"2097152": {"0": 512}}). NUMA nodes that are not named get none of that size.
+    description: >-
+      Pages by page size in bytes and NUMA node, C({"2097152": {"0": 512}}). NUMA nodes that are not named get none of that size.
     type: dict
   governor:
     description: The CPU frequency governor. A node without cpufreq is fine.
