@@ -21,7 +21,7 @@ cpu            packages, cores (of one package), threads (of one core);
                offline, isolated: cpulists; possible: cpulist (default: all present CPUs);
                vendor, family, model, model_name (x86_64), implementer, part, soc_id (aarch64), platform (ppc64le)
 caches         l1d, l1i, l2, l3: sizes ("32KiB"); l2_cores, l3_cores: cores that share one (l3_cores 0: no L3)
-cpufreq        null, or driver, governors, governor, share (cpu | core: the CPUs of one policy), minimum_khz, maximum_khz
+cpufreq        null, or driver, governors, governor, share (cpu | core: the CPUs of one policy), maximum_khz
 numa           nodes: [{id, cores (taken in order, package by package), memory ("512GiB"), gpu (index of the GPU whose memory
                this is)}]; empty: the kernel has no NUMA support.
                distances: a matrix, or {near: same package, far: other package, cpuless: either has no CPUs}
@@ -80,7 +80,7 @@ DEFAULTS: dict[str, Any] = {
     "caches": {"l1d": "32KiB", "l1i": "32KiB", "l2": "1MiB", "l3": "32MiB", "l2_cores": 1, "l3_cores": 4},
     "cpufreq": {
         "driver": "acpi-cpufreq", "governors": ["conservative", "ondemand", "userspace", "powersave", "performance", "schedutil"],
-        "governor": "schedutil", "share": "cpu", "minimum_khz": 1500000, "maximum_khz": 3700000,
+        "governor": "schedutil", "share": "cpu", "maximum_khz": 3700000,
     },
     "numa": {"nodes": [{"id": 0, "cores": 4, "memory": "8GiB"}], "distances": {"near": 12, "far": 32, "cpuless": 80}},
     "hugepages": {},
@@ -97,6 +97,7 @@ DEFAULTS: dict[str, Any] = {
     "files": {},
 }
 FREE = ("hugepages", "sysctl", "variables", "files")       # mappings whose keys are the user's
+KINDS = {dict: "a mapping", list: "a list", str: "text", int: "a whole number"}
 OPTIONAL = ("cpufreq", "nvidia_driver")                    # may be null
 CHOICES = {
     "architecture": ("x86_64", "aarch64", "ppc64le"), "page_size": (4096, 65536), "cpu.numbering": ("linear", "interleaved", "adjacent"),
@@ -150,13 +151,16 @@ def complete(description: dict[str, Any]) -> dict[str, Any]:
             _known(key, given, default)
             given = {**default, **given}
         elif not (given is None and key in OPTIONAL) and type(given) is not type(default):
-            raise DescriptionError(f"{key} is {given!r}; it must be a {type(default).__name__}.")
+            raise DescriptionError(f"{key} is {given!r}; it must be {KINDS[type(default)]}.")
         full[key] = given
     for dotted, words in CHOICES.items():
         section, _dot, key = dotted.partition(".")
         value = full[section][key] if key and full[section] else full[section]
         if value is not None and value not in words:
             raise DescriptionError(f"{dotted} is {value!r}; it must be one of {', '.join(map(str, words))}.")
+    partitions = full["disk"]["partitions"]
+    if "root" not in partitions or not set(partitions) <= set(GPT_TYPES):
+        raise DescriptionError(f"disk.partitions {partitions} must contain 'root' and nothing but {', '.join(GPT_TYPES)}.")
     for key in ("packages", "cores", "threads"):
         if not isinstance(full["cpu"][key], int) or full["cpu"][key] < 1:
             raise DescriptionError(f"cpu.{key} is {full['cpu'][key]!r}; it must be a whole number of at least 1.")
@@ -334,8 +338,10 @@ class Machine:
             raise DescriptionError(f"cpu.possible {cpu['possible']!r} doesn't contain all present CPUs ({cpulist(self.present)}).")
         self.bits = max(self.possible) + 1
         self.nodes = list(self._nodes())
+        self.distances = self._distances()
         self.devices: list[Device] = list(self._devices())
         self.interrupts: list[Interrupt] = list(self._interrupts())
+        self.files = _layer_files(self)
 
     def _cores(self) -> Iterator[Core]:
         cpu = self.description["cpu"]
@@ -381,8 +387,7 @@ class Machine:
         """The CPUs that the kernel calls local to a device with this numa_node."""
         return self.online if numa_node < 0 else next(self.cpus(node.cores) for node in self.nodes if node.id == numa_node)
 
-    @property
-    def distances(self) -> list[list[int]]:
+    def _distances(self) -> list[list[int]]:
         """The distance table, row by row in the order of the nodes."""
         table = self.description["numa"]["distances"]
         if isinstance(table, list):
@@ -574,13 +579,14 @@ def _write_cpus(machine: Machine, tree: Tree) -> None:
     core_caches = _cache_files(machine)
     node_of = {core.number: node.id for node in machine.nodes for core in node.cores}
     for core in machine.cores:
-        siblings = _masks(machine, {"thread_siblings": [core], "core_cpus": [core], "core_siblings": packages[core.package],
-                                    "package_cpus": packages[core.package]})
+        threads, package = machine.cpus([core]), machine.cpus(packages[core.package])
         topology: dict[str, object] = {
             "core_id": core.number * machine.threads if machine.architecture == "ppc64le" else core.index,
-            "physical_package_id": machine.package_ids[core.package], **siblings}
+            "physical_package_id": machine.package_ids[core.package],
+            "thread_siblings": cpumask(threads, machine.bits), "thread_siblings_list": cpulist(threads), "core_cpus_list": cpulist(threads),
+            "core_siblings": cpumask(package, machine.bits), "core_siblings_list": cpulist(package), "package_cpus_list": cpulist(package)}
         if machine.architecture == "x86_64":
-            topology |= {"die_id": 0, **_masks(machine, {"die_cpus": packages[core.package]})}
+            topology["die_id"] = 0
         for thread in core.threads:
             folder = f"{CPU}/cpu{thread}"
             tree.folder(folder)
@@ -594,15 +600,6 @@ def _write_cpus(machine: Machine, tree: Tree) -> None:
                     tree.values(f"{folder}/cache/index{number}", files)
 
 
-def _masks(machine: Machine, sets: dict[str, list[Core]]) -> dict[str, object]:
-    """Each set of cores as the two files that the kernel has for it, NAME and NAME_list."""
-    files: dict[str, object] = {}
-    for name, cores in sets.items():
-        cpus = machine.cpus(cores)
-        files |= {name: cpumask(cpus, machine.bits), f"{name}_list": cpulist(cpus)}
-    return files
-
-
 def _cache_files(machine: Machine) -> list[list[dict[str, object]]]:
     """For every core the contents of cache/index0 to index3."""
     caches = machine.description["caches"]
@@ -611,9 +608,8 @@ def _cache_files(machine: Machine) -> list[list[dict[str, object]]]:
                                      (3, "Unified", "l3", caches["l3_cores"])):
         for number, group in enumerate(machine.groups(shared)):
             cpus = machine.cpus(group)
-            line = 128 if machine.architecture == "ppc64le" else 64
             files: dict[str, object] = {
-                "level": level, "type": kind, "size": f"{size_bytes(caches[key]) >> 10}K", "coherency_line_size": line,
+                "level": level, "type": kind, "size": f"{size_bytes(caches[key]) >> 10}K",
                 "shared_cpu_list": cpulist(cpus), "shared_cpu_map": cpumask(cpus, machine.bits)}
             if machine.architecture == "x86_64":
                 files["id"] = number
@@ -629,9 +625,7 @@ def _write_cpufreq(machine: Machine, tree: Tree) -> None:
         return
     fixed: dict[str, object] = {
         "scaling_driver": policy["driver"], "scaling_governor": policy["governor"],
-        "scaling_available_governors": " ".join(policy["governors"]) + " ",
-        "scaling_min_freq": policy["minimum_khz"], "scaling_max_freq": policy["maximum_khz"],
-        "cpuinfo_min_freq": policy["minimum_khz"], "cpuinfo_max_freq": policy["maximum_khz"]}
+        "scaling_available_governors": " ".join(policy["governors"]) + " "}
     for core in machine.cores:
         for related in [core.threads] if policy["share"] == "core" else [(thread,) for thread in core.threads]:
             folder = f"{CPU}/cpufreq/policy{related[0]}"
@@ -966,8 +960,6 @@ def _partition(disk: str, number: int) -> str:
 def _write_disk(machine: Machine, tree: Tree) -> None:
     """The partitions of the root disk, with what udev knows about each: the GPT type that systemd-gpt-auto-generator looks at."""
     disk = machine.description["disk"]
-    if "root" not in disk["partitions"] or not set(disk["partitions"]) <= set(GPT_TYPES):
-        raise DescriptionError(f"disk.partitions {disk['partitions']} must contain 'root' and nothing but {', '.join(GPT_TYPES)}.")
     major = 259 if disk["name"].startswith("nvme") else 8 if disk["name"].startswith("sd") else 252
     block = f"sys/devices/virtual/block/{disk['name']}"
     tree.write(f"{block}/dev", f"{major}:0")
@@ -997,8 +989,8 @@ def _kernel_config(machine: Machine) -> str:
     return "\n".join(f"{name}=y" if on else f"# {name} is not set" for name, on in options.items())
 
 
-def _write_layers(machine: Machine, tree: Tree) -> None:
-    """/etc, /boot and the rest of the distribution: the files of each layer, later ones over earlier ones."""
+def _layer_files(machine: Machine) -> dict[str, Any]:
+    """/etc, /boot and the rest of the distribution: the files of each layer, later ones over earlier ones, placeholders filled in."""
     kernel = machine.description["kernel"]
     variables = {"release": kernel["release"], "command_line": kernel["command_line"], "architecture": machine.architecture,
                  "debian_architecture": {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64el"}[machine.architecture],
@@ -1018,14 +1010,16 @@ def _write_layers(machine: Machine, tree: Tree) -> None:
             return str(variables[match[1]])
         return re.sub(r"@([a-z_]+)@", value, text)
 
-    for path, content in (files | machine.description["files"]).items():
-        if content is None:
-            continue
+    return {fill(path): {"link": fill(content["link"])} if isinstance(content, dict) else fill(content)
+            for path, content in (files | machine.description["files"]).items() if content is not None}
+
+
+def _write_layers(machine: Machine, tree: Tree) -> None:
+    for path, content in machine.files.items():
         if isinstance(content, dict):
-            tree.link(fill(path), fill(content["link"]))
+            tree.link(path, content["link"])
         else:
-            text = fill(content)
-            tree.write(fill(path), text.encode(), 0o755 if text.startswith("#!") else 0o644)
+            tree.write(path, content.encode(), 0o755 if content.startswith("#!") else 0o644)
 
 
 # --- what a reader must find -------------------------------------------------------------------------------------------------
