@@ -23,7 +23,7 @@ cpu            packages, cores (of one package), threads (of one core);
 caches         l1d, l1i, l2, l3: sizes ("32KiB"); l2_cores, l3_cores: cores that share one (l3_cores 0: no L3)
 cpufreq        null, or driver, governors, governor, share (cpu | core: the CPUs of one policy), maximum_khz
 numa           nodes: [{id, cores (taken in order, package by package), memory ("512GiB"), gpu (index of the GPU whose memory
-               this is)}]; empty: the kernel has no NUMA support.
+               this is)}]; empty: the kernel has no NUMA support, and memory is the whole machine's.
                distances: a matrix, or {near: same package, far: other package, cpuless: either has no CPUs}
 hugepages      {"2MiB": {node id: pages}}; the sizes that the kernel offers follow from architecture and page size
 transparent_hugepage   enabled, defrag: the selected word
@@ -48,7 +48,7 @@ import re
 import struct
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ DEFAULTS: dict[str, Any] = {
         "driver": "acpi-cpufreq", "governors": ["conservative", "ondemand", "userspace", "powersave", "performance", "schedutil"],
         "governor": "schedutil", "share": "cpu", "maximum_khz": 3700000,
     },
-    "numa": {"nodes": [{"id": 0, "cores": 4, "memory": "8GiB"}], "distances": {"near": 12, "far": 32, "cpuless": 80}},
+    "numa": {"nodes": [{"id": 0, "cores": 4, "memory": "8GiB"}], "distances": {"near": 12, "far": 32, "cpuless": 80}, "memory": "8GiB"},
     "hugepages": {},
     "transparent_hugepage": {"enabled": "madvise", "defrag": "madvise"},
     "pci": [],
@@ -251,6 +251,7 @@ DEVICES = {
     "xhci": Model("other", "1022", "14c9", "0c0330", "xhci_hcd", 1, ("xhci_hcd",)),
     "virtio-blk": Model("other", "1af4", "1042", "010000", "virtio-pci", 2, ("virtio{index}-config", "virtio{index}-req.0")),
 }
+VIRTUAL = {"101d": "101e", "1021": "101e", "a2dc": "101e", "159b": "1889", "1521": "1520"}     # device ids of virtual functions
 BRIDGE = Model("other", "1022", "14ab", "060400", "pcieport", 1, ("PCIe PME, aerdrv",))
 SWITCH_PORT = Model("other", "1000", "c030", "060400", "pcieport", 0)
 
@@ -431,6 +432,8 @@ class Machine:
                 item = _item("pci.devices", {"device": item} if isinstance(item, str) else item)
                 if item["device"] not in DEVICES:
                     raise DescriptionError(f"There is no device {item['device']!r}; {_nearest(str(item['device']), DEVICES)}.")
+                if item["virtual_functions"] and DEVICES[item["device"]].device not in VIRTUAL:
+                    raise DescriptionError(f"The device {item['device']!r} has no virtual functions.")
                 slots += [item] * item["count"]
             parent = root
             if entry["switch"] and slots:
@@ -443,7 +446,7 @@ class Machine:
             for slot, item in enumerate(slots):
                 model = DEVICES[item["device"]]
                 if item["vectors"] is not None:
-                    model = Model(**{**model.__dict__, "vectors": item["vectors"]})
+                    model = replace(model, vectors=item["vectors"])
                 driver = model.driver if item["driver"] == "default" else item["driver"]
                 port = f"{domain}:{port_bus:02x}:{slot + 1 if not entry['switch'] else slot:02x}.{0 if entry['switch'] else 1}"
                 yield device(f"{parent}/{port}", port, SWITCH_PORT if entry["switch"] else BRIDGE, node, "pcieport")
@@ -451,7 +454,7 @@ class Machine:
                 yield device(f"{parent}/{port}/{address}", address, model, node, driver)
                 for function in range(item["virtual_functions"]):
                     virtual = f"{domain}:{bus:02x}:{1 + function // 8:02x}.{function % 8}"
-                    few = Model(**{**model.__dict__, "vectors": min(model.vectors, 4), "device": "101e"})
+                    few = replace(model, vectors=min(model.vectors, 4), device=VIRTUAL[model.device])
                     yield device(f"{parent}/{port}/{virtual}", virtual, few, node, driver, address)
                 bus += 1
 
@@ -483,7 +486,7 @@ class Machine:
 
     @property
     def memory(self) -> int:
-        return sum(node.memory for node in self.nodes)
+        return sum(node.memory for node in self.nodes) if self.nodes else size_bytes(self.description["numa"]["memory"])
 
     @property
     def hugepage_sizes(self) -> list[int]:
@@ -940,7 +943,7 @@ def _write_processes(machine: Machine, tree: Tree) -> None:
     for number, daemon in enumerate(daemons):
         pid = 1 if number == 0 else 900 + number
         tree.values(f"proc/{pid}", {
-            "comm": daemon["name"], "cmdline": f"/usr/bin/{daemon['name']}\0", "cgroup": f"0::{daemon['cgroup']}",
+            "comm": daemon["name"], "cmdline": f"/usr/bin/{daemon['name']}\0".encode(), "cgroup": f"0::{daemon['cgroup']}",
             "status": f"Name:\t{daemon['name']}\nState:\tS (sleeping)\nTgid:\t{pid}\nPid:\t{pid}\nPPid:\t{0 if pid == 1 else 1}\n"
                       f"Cpus_allowed:\t{cpumask(machine.possible, machine.bits)}\nCpus_allowed_list:\t{cpulist(machine.possible)}\n"
                       f"Mems_allowed_list:\t{nodes}",
@@ -1027,15 +1030,18 @@ def _write_layers(machine: Machine, tree: Tree) -> None:
 def expected(description: dict[str, Any]) -> dict[str, Any]:
     """The answers by construction, in the words of the facts: cpulists as text, sizes in bytes, online CPUs only.
 
-    `numa_node` is what a reader should conclude: -1 is node 0's id on a machine with exactly one NUMA node, else None.
+    `numa_node` is what a reader should conclude: -1 is the only node's id on a machine with exactly one NUMA node, else None. A kernel
+    without NUMA support has one node 0 with everything.
     """
     machine = Machine(description)
     caches = machine.description["caches"]
+    nodes = machine.nodes or [Node(0, tuple(machine.cores), machine.memory, None)]
+    distances = machine.distances or [[10]]
 
     def numa_node(dev: Device) -> int | None:
         if dev.numa_node >= 0:
             return dev.numa_node
-        return machine.nodes[0].id if len(machine.nodes) == 1 else None
+        return nodes[0].id if len(nodes) == 1 else None
 
     def devices(kind: str) -> list[dict[str, Any]]:
         return [{"address": dev.address, "vendor": dev.model.vendor, "device": dev.model.device, "class": dev.model.pci_class,
@@ -1059,8 +1065,8 @@ def expected(description: dict[str, Any]) -> dict[str, Any]:
         "packages": [{"id": id_, "cpus": cpulist(cpus)} for id_, cpus in sorted(packages.items()) if cpus],
         "l3_groups": [{"cpus": cpulist(cpus), "size_bytes": size_bytes(caches["l3"])} for cpus in sets(machine.groups(caches["l3_cores"]))],
         "numa_nodes": [{"id": node.id, "kind": node.kind, "cpus": cpulist(machine.cpus(node.cores)), "memory_bytes": node.memory,
-                        "distances": {other.id: distance for other, distance in zip(machine.nodes, row)}}
-                       for node, row in zip(machine.nodes, machine.distances)],
+                        "distances": {other.id: distance for other, distance in zip(nodes, row)}}
+                       for node, row in zip(nodes, distances)],
         "gpus": devices("gpu"), "nics": devices("nic"), "nvmes": devices("nvme"),
         "interrupts": {dev.address: dev.irqs for dev in machine.devices if dev.irqs},
     }

@@ -35,7 +35,8 @@ def descriptions(draw: st.DrawFn, *, devices: bool = True, offline: bool = True)
         places = st.sampled_from([-1, *(node["id"] for node in nodes[:with_cpus])])
         models = st.sampled_from(("nvidia-h100", "amd-mi300x", "connectx-7", "i350", "nvme", "aspeed-vga", "nvswitch"))
         description["pci"] = [
-            {"root": f"{domain:04x}:00", "numa_node": draw(places), "switch": draw(st.booleans()), "devices": draw(st.lists(models, max_size=3))}
+            {"root": f"{domain:04x}:00", "numa_node": draw(places), "switch": draw(st.booleans()),
+             "devices": draw(st.lists(models, max_size=3))}
             for domain in range(draw(st.integers(0, 3)))]
     if offline:
         present = sorted(Machine(description).present)

@@ -250,6 +250,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"pci": [{"root": "pci0"}]}, "The PCI root 'pci0' isn't a domain and a bus such as '0000:20'."),
     ({"pci": [{"root": "0000:00", "numa_node": 7}]}, "The PCI root 0000:00 is on NUMA node 7, which numa.nodes doesn't have."),
     ({"pci": [{"root": "0000:00", "devices": ["nvidia-h10"]}]}, "There is no device 'nvidia-h10'; the nearest one is 'nvidia-h100'."),
+    ({"pci": [{"root": "0000:00", "devices": [{"device": "nvme", "virtual_functions": 2}]}]},
+     "The device 'nvme' has no virtual functions."),
     ({"layers": ["ubunto"]}, "There is no layer 'ubunto'; the nearest one is 'ubuntu'."),
     ({"layers": ["kubeadm"]}, "A layer asks for @kubelet_version@, which variables doesn't have."),
     ({"disk": {"partitions": ["home"]}}, "disk.partitions ['home'] must contain 'root' and nothing but efi, boot, root, swap."),
@@ -270,6 +272,14 @@ def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(DescriptionError, match="exists and isn't an empty folder"):
         build({}, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_kernel_without_numa_has_no_nodes(tmp_path: Path) -> None:  # I9
+    description = {"numa": {"nodes": []}, "pci": [{"root": "0000:00", "devices": ["nvidia-t4"]}]}
+    root = build(description, tmp_path / "root")
+    assert not (root / "sys/devices/system/node").exists()
+    assert [(node["id"], node["cpus"], node["memory_bytes"]) for node in expected(description)["numa_nodes"]] == [(0, "0-3", 8 << 30)]
+    assert [gpu["numa_node"] for gpu in expected(description)["gpus"]] == [0]
 
 
 def test_defaults_are_a_machine(tmp_path: Path) -> None:
