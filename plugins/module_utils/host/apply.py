@@ -27,6 +27,7 @@ from ..core.change import (
 from ..core.errors import CommandFailed, WriteFailed
 from . import files
 from .command import Command
+from .refusals import Refusals
 from .root import Root
 from .store import Store
 
@@ -42,17 +43,18 @@ class Outcome:
 
 @dataclass
 class Node:
-    """A node at work: its root, its commands and its memory of what was there first."""
+    """A node at work: its root, its commands, and its memory of what was there first and of what the kernel refused."""
 
     root: Root
     command: Command
     store: Store
+    refusals: Refusals
 
     @classmethod
     def at(cls, path: str) -> Node:
         """The node whose root is the folder ``path``."""
         root = Root(path)
-        return cls(root, Command(root), Store(root))
+        return cls(root, Command(root), Store(root), Refusals(root))
 
 
 def inspect(artifacts: Sequence[Artifact], node: Node) -> List[Finding]:
@@ -85,6 +87,7 @@ def apply(artifacts: Sequence[Artifact], node: Node, check_mode: bool = False) -
             finding, changed = kind.mend(artifact, finding, node)
             outcome.changed = outcome.changed or changed
         outcome.findings[position] = finding
+    node.refusals.save()
     return outcome
 
 
@@ -202,6 +205,9 @@ def _inspect_kernel(artifact: KernelValue, node: Node) -> Finding:
     before, after = artifact.shown(current), artifact.wanted[0]
     if right:
         return Finding(artifact.item, IN_PLACE, artifact.path, before, before)
+    refusal = node.refusals.known(artifact.path, artifact.wanted[0], before)
+    if refusal in artifact.refusals:
+        return Finding(artifact.item, artifact.refusals[refusal][0], artifact.path, before, after, artifact.refusals[refusal][1])
     return Finding(artifact.item, DRIFT, artifact.path, before, after, "is %s, should be %s" % (before or "empty", after))
 
 
@@ -210,30 +216,40 @@ def _remember_kernel(artifact: KernelValue, finding: Finding, node: Node) -> Non
 
 
 def _mend_kernel(artifact: KernelValue, finding: Finding, node: Node) -> Tuple[Finding, bool]:
-    refusal = None
+    refusals: List[str] = []
     for wanted in artifact.wanted:
         refusal = files.write_kernel(node.root.local(artifact.path), wanted)
         if refusal is None:
-            return _read_back(artifact, wanted, finding, node)
+            return _read_back(artifact, wanted, refusals, finding, node)
+        refusals.append(refusal)
         if refusal != "ENOSPC":
             break
-    if refusal in artifact.refusals:
-        status, message = artifact.refusals[refusal]
-        return replace(finding, status=status, message=message), False
-    raise WriteFailed(
-        "The kernel refuses %s for %s with %s." % (finding.after, artifact.path, refusal),
-        "Choose a value that this kernel takes, or leave %s out." % artifact.item,
-    )
+    return _refused(artifact, refusals[-1], finding, node)
 
 
-def _read_back(artifact: KernelValue, wanted: str, finding: Finding, node: Node) -> Tuple[Finding, bool]:
+def _read_back(artifact: KernelValue, wanted: str, refusals: Sequence[str], finding: Finding, node: Node) -> Tuple[Finding, bool]:
     now = node.root.read(artifact.path)
+    if now is None and "ENOENT" in artifact.refusals:  # it went just now
+        return _refused(artifact, "ENOENT", finding, node)
     if now is None or not artifact.same(now, wanted):
         raise WriteFailed(
             "%s reads %s after %s was written." % (artifact.path, "nothing" if now is None else artifact.shown(now), wanted),
             "The kernel took the write but not the value: look at the kernel log.",
         )
+    if refusals:
+        node.refusals.note(artifact.path, artifact.wanted[0], refusals[0], artifact.shown(now))
     return _done(replace(finding, after=wanted))
+
+
+def _refused(artifact: KernelValue, refusal: str, finding: Finding, node: Node) -> Tuple[Finding, bool]:
+    if refusal not in artifact.refusals:
+        raise WriteFailed(
+            "The kernel refuses %s for %s with %s." % (finding.after, artifact.path, refusal),
+            "Choose a value that this kernel takes, or leave %s out." % artifact.item,
+        )
+    node.refusals.note(artifact.path, artifact.wanted[0], refusal, finding.before)
+    status, message = artifact.refusals[refusal]
+    return replace(finding, status=status, message=message), False
 
 
 # Effects and observations -----------------------------------------------------------------------------------------------

@@ -187,6 +187,9 @@ def test_refusals_of_the_kernel_are_told_apart(root, monkeypatch):
     answers.update({"3": "EIO"})
     outcome = run(root, value)
     assert (outcome.findings[0].status, outcome.findings[0].message, outcome.changed) == (NOT_APPLICABLE, "kernel-managed", False)
+    assert inspect([value], Node.at(str(root)))[0].status == NOT_APPLICABLE  # remembered: verify need not write to know
+    (root / "affinity").write_text("1\n")  # something happened to it, so the refusal says nothing any more
+    assert inspect([value], Node.at(str(root)))[0].status == DRIFT
     answers.update({"3": "EINVAL"})
     with pytest.raises(WriteFailed, match="EINVAL"):
         run(root, value)
