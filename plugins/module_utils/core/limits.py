@@ -133,7 +133,7 @@ def _has_limits(wanted: Mapping[str, Optional[int]]) -> Callable[[Text], bool]:
     rows = {"memlock": "Max locked memory", "nofile": "Max open files"}
 
     def has(text: Text) -> bool:
-        soft = dict(re.findall(r"^(Max [a-z ]*[a-z]) +(\S+)", text or "", re.MULTILINE))
+        soft = dict(re.findall(r"^(Max \S+(?: \S+)*?) {2,}(\S+)", text or "", re.MULTILINE))
         return text is None or all(_at_least(soft.get(rows[name], ""), value) for name, value in wanted.items())
 
     return has

@@ -49,7 +49,7 @@ def read(root: Root, command: Command, section: Section) -> tuning.Reading:
         limits=_limits(root, command) if wants["limits"] is not None else limits.LimitsReading(),
         confine=_confine(root, wants["confine"]) if wants["confine"] is not None else confine.ConfineReading(),
         tuned=_tuned(root),
-        governor_services=tuple(unit for unit in _GOVERNOR_SERVICES if root.exists("%s/%s" % (_WANTS, unit))) if wants["governor"] else (),
+        governor_services=tuple(sorted(set(_GOVERNOR_SERVICES) & set(root.names(_WANTS)))) if wants["governor"] else (),
         # 195 is the NVIDIA driver's major number; with the links that runc looks for, a daemon-reload harms no container.
         reload_hazard=root.exists("/dev/nvidia0") and not root.exists("/dev/char/195:0"),
     )
@@ -247,7 +247,7 @@ def _processes(root: Root, groups: Sequence[str]) -> Iterator[str]:
 
 def _tuned(root: Root) -> Optional[Tuple[str, Mapping[str, str]]]:
     """The active profile and its settings, includes first; None when tuned is neither enabled nor running."""
-    if not (root.exists(_WANTS + "/tuned.service") or root.exists("/run/tuned/tuned.pid")):
+    if "tuned.service" not in root.names(_WANTS) and not root.exists("/run/tuned/tuned.pid"):
         return None
     profile = " ".join((root.read("/etc/tuned/active_profile") or "").split())
     settings: Dict[str, str] = {}
