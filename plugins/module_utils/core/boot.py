@@ -61,12 +61,15 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     owned = _owned_by_tuned(wanted, reading)
     if owned:
         return owned
-    known = [token for line in _lines(reading) for token in kernel_args.displaced_by(wanted, line, record)]
-    record = record.next(wanted, known)
+    foreign: List[str] = []
+    for line in _lines(reading):
+        found, known = kernel_args.displaced_by(wanted, line, record), kernel_args.keys_of(foreign)
+        foreign += [token for token in found if kernel_args.key(token) not in known]
+    record = record.next(wanted, foreign)
     return [
         *_remembered(record, reading),
         *_LOADERS[reading.loader](wanted, record, reading),
-        *_displaced(known, reading),
+        *_displaced([token for token in dict.fromkeys(foreign) if token not in wanted], reading),
         _running(wanted, record, reading),
     ]
 
@@ -103,7 +106,7 @@ def _remembered(record: Record, reading: Reading) -> List[Artifact]:
 def _displaced(tokens: Sequence[str], reading: Reading) -> List[Artifact]:
     texts = {grub.DEFAULTS: reading.defaults or "", **reading.drop_ins, KERNEL_CMDLINE: reading.kernel_cmdline or ""}
     message = "is somebody else's (%s); ours takes its place"
-    return [Observation("kernel argument %s" % token, FOREIGN, message % _where(token, texts)) for token in dict.fromkeys(tokens)]
+    return [Observation("kernel argument %s" % token, FOREIGN, message % _where(token, texts)) for token in tokens]
 
 
 def _where(token: str, texts: Mapping[str, str]) -> str:
@@ -158,7 +161,7 @@ def _grub(wanted: Tokens, record: Record, reading: Reading) -> List[Artifact]:
         Observation(
             path,
             FOREIGN,
-            "is sourced after our drop-in and assigns the kernel command line: take the assignment out, or give it a name that sorts before",
+            "is sourced after our drop-in and assigns the kernel command line: take the assignment out, or let its name sort before",
         )
         for path in after
     ]

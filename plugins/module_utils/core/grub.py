@@ -68,11 +68,10 @@ _HEADER = """\
 #
 # Of several isolcpus, nohz_full or hugepagesz arguments the kernel takes the first. So arguments with our names are first taken
 # out of both variables, whoever put them there, and then ours are appended to one.
+
 """
 
 _FILTER = """\
-gpufleet_end='[[:space:]"]*'
-
 # Split the line $1 into gpufleet_kept, the arguments that aren't ours, and gpufleet_init, what follows " -- ".
 gpufleet_split() {
   gpufleet_line=$1
@@ -88,7 +87,7 @@ gpufleet_split() {
     # One argument: up to a blank outside double quotes.
     gpufleet_word=
     while :; do
-      gpufleet_part=${gpufleet_line%%$gpufleet_end}
+      gpufleet_part=${gpufleet_line%%[[:space:]\\"]*}
       gpufleet_word=$gpufleet_word$gpufleet_part
       gpufleet_line=${gpufleet_line#"$gpufleet_part"}
       case $gpufleet_line in
@@ -124,7 +123,7 @@ GRUB_CMDLINE_LINUX=$gpufleet_kept$gpufleet_init
 gpufleet_split "${GRUB_CMDLINE_LINUX_DEFAULT-}"
 GRUB_CMDLINE_LINUX_DEFAULT="$gpufleet_kept${gpufleet_kept:+ }@arguments@$gpufleet_init"
 
-unset gpufleet_end gpufleet_line gpufleet_kept gpufleet_init gpufleet_word gpufleet_part
+unset gpufleet_line gpufleet_kept gpufleet_init gpufleet_word gpufleet_part
 unset -f gpufleet_split
 """
 

@@ -106,7 +106,7 @@ class Record:
         return Record(
             tuple(wanted),
             tuple(token for token in ours if token not in wanted),
-            tuple(token for token in self.displaced if key(token) not in again) + tuple(dict.fromkeys(displaced)),
+            tuple(token for token in self.displaced if key(token) not in again) + tuple(displaced),
         )
 
     def leaving(self, wanted: Sequence[str]) -> FrozenSet[str]:
@@ -119,8 +119,8 @@ NO_RECORD = Record()
 
 
 def displaced_by(wanted: Sequence[str], current: Sequence[str], record: Record = NO_RECORD) -> Tokens:
-    """Somebody else's tokens in ``current`` that ``wanted`` takes the place of."""
-    keys, ours = keys_of(wanted), {*wanted, *record.arguments, *record.former}
+    """Tokens in ``current`` with a key of ``wanted`` that we didn't write; one that says the same as ours is among them."""
+    keys, ours = keys_of(wanted), {*record.arguments, *record.former}
     return tuple(token for token in _kernel_part(current)[0] if key(token) in keys and token not in ours)
 
 
@@ -140,9 +140,9 @@ def merge(current: Sequence[str], wanted: Sequence[str], record: Record = NO_REC
     leaving = record.leaving(wanted)
     if of(kernel, wanted) == tuple(wanted) and leaving.isdisjoint(kernel):
         return list(current)
-    keys = keys_of(wanted)
-    back = [] if leaving.isdisjoint(kernel) else [token for token in record.displaced if key(token) not in keys and token not in kernel]
-    return [*without(kernel, wanted, record), *back, *wanted, *init]
+    keys, kept = keys_of(wanted), without(kernel, wanted, record)
+    back = [] if leaving.isdisjoint(kernel) else [token for token in record.displaced if key(token) not in keys and token not in kept]
+    return [*kept, *back, *wanted, *init]
 
 
 def of(line: Sequence[str], wanted: Sequence[str]) -> Tokens:
