@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from typing import Iterable, List, Sequence
 
 from ..core.devices import GPU, NIC, NVME, shared_roots
 from ..core.errors import unknown_name
@@ -14,8 +14,12 @@ from ..core.platform import cpu_vendor
 from ..core.topology import Topology
 from .command import Command
 from .facts import numa, pci, platform
+from .facts.boot import read_boot
 from .facts.cpus import read_cpus
 from .facts.interrupts import read_interrupts
+from .facts.kubelet import read_kubelet
+from .facts.software import read_software
+from .facts.tuning import read_cpufreq, read_swaps, read_transparent_hugepage
 from .facts.values import kilobytes, word
 from .root import Root
 
@@ -66,4 +70,15 @@ def read_topology(root: Root, command: Command, subsets: Iterable[str] = SUBSETS
         topology = topology.replace(fingerprint=fingerprint(topology))
     if "interrupts" in wanted:
         topology = topology.replace(interrupts=read_interrupts(root, scan.kinds))
-    return topology
+    gaps: List[str] = []
+    if "boot" in wanted:
+        topology = topology.replace(boot=read_boot(root, release, gaps))
+    if "kubelet" in wanted:
+        topology = topology.replace(kubelet=read_kubelet(root, command))
+    if "software" in wanted:
+        topology = topology.replace(software=read_software(root))
+    if "tuning" in wanted:
+        topology = topology.replace(
+            cpufreq=read_cpufreq(root), transparent_hugepage=read_transparent_hugepage(root), swaps=read_swaps(root)
+        )
+    return topology.replace(gaps=tuple(gaps))

@@ -1,0 +1,86 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The kubelet: which unit runs it, from which files, in which version. Nothing heavy is run: one version query where no file tells."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Optional, Sequence
+
+from ...core.kubelet_command import Service, command_line, environment_file, flags, nested_flags, service
+from ...core.topology import Kubelet
+from ..command import Command
+from ..root import Root
+from .units import drop_ins, is_enabled, unit_text
+
+# The distributions that run the kubelet inside their own process, with their units.
+_EMBEDDED = {
+    "k3s-agent.service": "k3s",
+    "k3s.service": "k3s",
+    "rke2-agent.service": "rke2",
+    "rke2-server.service": "rke2",
+}
+_KUBELET = "kubelet.service"
+_KUBESPRAY = "/etc/kubernetes/kubelet.env"
+_KUBEADM = "/var/lib/kubelet/kubeadm-flags.env"
+_ROOT_DIR = "/var/lib/kubelet"
+_VERSION = re.compile(r"\bv?(\d+\.\d+\.\d+)")
+_PACKAGE = re.compile(r"^Package: kubelet\n(?:.+\n)*?Status: \w+ ok installed\n(?:.+\n)*?Version: (?:\d+:)?(\d+\.\d+\.\d+)", re.MULTILINE)
+_DATA_DIR = re.compile(r"^data-dir:\s*[\"']?([^\"'\s]+)", re.MULTILINE)
+
+
+def read_kubelet(root: Root, command: Command) -> Optional[Kubelet]:
+    """The kubelet of the node, the one that starts at boot when several units are installed; None without one."""
+    installed = [(name, text) for name in (_KUBELET, *_EMBEDDED) for text in [unit_text(root, name)] if text]
+    if not installed:
+        return None
+    name, text = next((unit for unit in installed if is_enabled(root, unit[0])), installed[0])
+    paths = drop_ins(root, name)
+    unit = service([text, *(root.read(path) or "" for path in paths)])
+    words = command_line(unit, [environment_file(root.read(path) or "") for path in unit.environment_files])
+    if name in _EMBEDDED:
+        return _embedded(root, command, name, words)
+    return _standalone(root, command, unit, words, any(path.endswith("kubeadm.conf") for path in paths))
+
+
+def _standalone(root: Root, command: Command, unit: Service, words: Sequence[str], by_kubeadm: bool) -> Kubelet:
+    given = flags(words[1:])
+    return Kubelet(
+        "kubespray" if _KUBESPRAY in unit.environment_files else "kubeadm" if by_kubeadm or root.exists(_KUBEADM) else "plain",
+        _KUBELET,
+        _version(root, command, words[0] if words else "kubelet"),
+        given.pop("config", None),
+        given.pop("config-dir", None),
+        given.pop("root-dir", _ROOT_DIR),
+        given,
+    )
+
+
+def _version(root: Root, command: Command, binary: str) -> Optional[str]:
+    """From the package database when the binary is a package's, else from the binary itself on a live node."""
+    found = None
+    if binary.startswith("/usr/bin/"):
+        found = _PACKAGE.search(root.read("/var/lib/dpkg/status") or "")
+    found = found or _VERSION.search(command.query([binary, "--version"]) or "")
+    return found.group(1) if found else None
+
+
+def _embedded(root: Root, command: Command, name: str, words: List[str]) -> Kubelet:
+    """k3s and RKE2: no main file; their kubelet reads a drop-in folder below the data folder, when the release has one."""
+    distribution = _EMBEDDED[name]
+    configuration = root.read("/etc/rancher/%s/config.yaml" % distribution) or ""
+    said = _DATA_DIR.search(configuration)
+    data = flags(words).get("data-dir") or (said.group(1) if said else "/var/lib/rancher/%s" % distribution)
+    folder = data + "/agent/etc/kubelet.conf.d"
+    given: Dict[str, str] = nested_flags(words, configuration)
+    # RKE2's binaries lie in a folder that is named after its version; k3s names its own after a hash.
+    version = _VERSION.search(root.link_target(data + "/bin") or "") or _VERSION.search(command.query([distribution, "--version"]) or "")
+    return Kubelet(
+        distribution,
+        name,
+        version.group(1) if version else None,
+        given.pop("config", None),
+        given.pop("config-dir", folder if root.exists(folder) else None),
+        given.pop("root-dir", _ROOT_DIR),
+        given,
+    )
