@@ -10,7 +10,7 @@ export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/playbooks/collections
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit lint sanity molecule bench build clean
+.PHONY: help venv demo test unit lint sanity molecule bench variables build clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ bench: venv ## measure, and print one table of figures
 	$(BIN)/python tests/benchmarks
 
 venv: $(VENV)/.dev ## the virtual environment with all that the tests need
+
+variables: $(VENV)/.run ## write the table of variables in README.md from the code
+	$(BIN)/python scripts/variables.py
 
 build: $(VENV)/.run ## the collection as an archive for ansible-galaxy
 	$(BIN)/ansible-galaxy collection build --force
