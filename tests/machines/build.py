@@ -272,7 +272,7 @@ class Device:
 
     @property
     def root(self) -> str:
-        return self.path.partition("/")[0].removeprefix("pci")
+        return self.path.partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -304,14 +304,6 @@ class Node:
     cores: tuple[Core, ...]
     memory: int
     gpu: int | None
-
-    @property
-    def kind(self) -> str:
-        if self.cores:
-            return "cpu_memory" if self.memory else "cpu_only"
-        if not self.memory:
-            return "empty"
-        return "memory_only" if self.gpu is None else "device_memory"
 
 
 class Machine:
@@ -483,6 +475,14 @@ class Machine:
                 yield Interrupt(irq, whole + vector if shared else vector, chip, name, dev.numa_node, affinity, effective)
                 dev.irqs.append(irq)
                 irq += 1
+
+    def kind(self, node: Node) -> str:
+        """What a node is, by what it has: online CPUs, memory, a GPU that the memory belongs to."""
+        if self.cpus(node.cores):
+            return "cpu_memory" if node.memory else "cpu_only"
+        if not node.memory:
+            return "empty"
+        return "memory_only" if node.gpu is None else "device_memory"
 
     @property
     def memory(self) -> int:
@@ -723,7 +723,7 @@ def _write_pci(machine: Machine, tree: Tree) -> None:
             tree.link(f"{folder}/virtfn{number}", f"../{function.address}")
             tree.link(f"sys/devices/{function.path}/physfn", f"../{dev.address}")
     tree.folder("sys/bus/pci/devices")
-    for root in {dev.path.partition("/")[0] for dev in machine.devices}:
+    for root in {dev.root for dev in machine.devices}:
         tree.folder(f"sys/devices/{root}/pci_bus")
 
 
@@ -984,12 +984,15 @@ def _kernel_config(machine: Machine) -> str:
                "CONFIG_CPUSETS": True, "CONFIG_NO_HZ_COMMON": True, "CONFIG_NO_HZ_FULL": kernel["no_hz_full"],
                "CONFIG_NO_HZ_IDLE": not kernel["no_hz_full"], "CONFIG_CPU_ISOLATION": True,
                "CONFIG_RCU_NOCB_CPU": kernel["no_hz_full"], "CONFIG_HUGETLBFS": True, "CONFIG_HUGETLB_PAGE": True,
-               "CONFIG_TRANSPARENT_HUGEPAGE": True, "CONFIG_CPU_FREQ": True, "CONFIG_GENERIC_IRQ_EFFECTIVE_AFF_MASK": True}
+               "CONFIG_TRANSPARENT_HUGEPAGE": True, "CONFIG_CPU_FREQ": True, "CONFIG_CPU_FREQ_GOV_PERFORMANCE": True,
+               "CONFIG_PREEMPT_RT": False, "CONFIG_GENERIC_IRQ_EFFECTIVE_AFF_MASK": True}
+    if machine.architecture == "x86_64":
+        options |= {"CONFIG_INTEL_IDLE": True}
     if machine.architecture == "aarch64":
         options |= {"CONFIG_ARM64_4K_PAGES": machine.page_size == 4096, "CONFIG_ARM64_64K_PAGES": machine.page_size == 65536}
     if machine.architecture == "ppc64le":
         options |= {"CONFIG_PPC_64K_PAGES": machine.page_size == 65536}
-    return "\n".join(f"{name}=y" if on else f"# {name} is not set" for name, on in options.items())
+    return "\n".join([*(f"{name}=y" if on else f"# {name} is not set" for name, on in options.items()), "CONFIG_HZ=250"])
 
 
 def _layer_files(machine: Machine) -> dict[str, Any]:
@@ -1053,18 +1056,18 @@ def expected(description: dict[str, Any]) -> dict[str, Any]:
     def sets(groups: Iterable[Iterable[Core]]) -> list[set[int]]:
         return sorted(filter(None, (machine.cpus(group) for group in groups)), key=min)
 
-    packages = {machine.package_ids[p]: machine.cpus(core for core in machine.cores if core.package == p)
-                for p in range(len(machine.package_ids))}
+    packages = [(id_, machine.cpus(core for core in machine.cores if core.package == p)) for p, id_ in enumerate(machine.package_ids)]
+    packages = sorted(((id_, cpus) for id_, cpus in packages if cpus), key=lambda package: min(package[1]))
     return {
         "architecture": machine.architecture, "page_size": machine.page_size, "kernel_release": machine.description["kernel"]["release"],
         "command_line": machine.description["kernel"]["command_line"],
         "cpus": {"possible": cpulist(machine.possible), "present": cpulist(machine.present), "online": cpulist(machine.online),
                  "offline": cpulist(machine.present - machine.online), "isolated": machine.description["cpu"]["isolated"]},
-        "threads_per_core": machine.threads,
+        "threads_per_core": max(len(machine.cpus([core])) for core in machine.cores),
         "cores": [cpulist(cpus) for cpus in sets([core] for core in machine.cores)],
-        "packages": [{"id": id_, "cpus": cpulist(cpus)} for id_, cpus in sorted(packages.items()) if cpus],
+        "packages": [{"id": id_, "cpus": cpulist(cpus)} for id_, cpus in packages],
         "l3_groups": [{"cpus": cpulist(cpus), "size_bytes": size_bytes(caches["l3"])} for cpus in sets(machine.groups(caches["l3_cores"]))],
-        "numa_nodes": [{"id": node.id, "kind": node.kind, "cpus": cpulist(machine.cpus(node.cores)), "memory_bytes": node.memory,
+        "numa_nodes": [{"id": node.id, "kind": machine.kind(node), "cpus": cpulist(machine.cpus(node.cores)), "memory_bytes": node.memory,
                         "distances": {other.id: distance for other, distance in zip(nodes, row)}}
                        for node, row in zip(nodes, distances)],
         "gpus": devices("gpu"), "nics": devices("nic"), "nvmes": devices("nvme"),

@@ -7,11 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 
 from machines.build import HERE, DescriptionError, Machine, build, complete, cpulist, cpumask, expected, load, names, parse_cpulist
+from machines.scratch import scratch
 from machines.strategies import descriptions
 
 LSCPU, LSTOPO = shutil.which("lscpu"), shutil.which("lstopo-no-graphics")
@@ -64,22 +63,6 @@ def summary(description: dict[str, Any]) -> dict[str, list[str]]:
     return {"cores": facts["cores"], "packages": sets(parse_cpulist(p["cpus"]) for p in facts["packages"]),
             "numa_nodes": sets(filter(None, (parse_cpulist(node["cpus"]) for node in facts["numa_nodes"]))),
             "l3_groups": [group["cpus"] for group in facts["l3_groups"]]}
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder for roots: in memory where there is room, since ext4 is slow to reuse the inodes of files deleted a moment ago."""
-    memory = Path("/dev/shm")
-    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30
-    with tempfile.TemporaryDirectory(dir=memory if roomy else None) as folder:
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module", params=names())
-def machine(request: pytest.FixtureRequest) -> Iterator[tuple[str, Path]]:
-    """A machine of the fleet: its name and its root."""
-    with scratch() as folder:
-        yield request.param, build(load(request.param), folder / request.param)
 
 
 @pytest.mark.skipif(not LSCPU, reason="lscpu isn't installed")
