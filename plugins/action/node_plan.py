@@ -44,5 +44,5 @@ class ActionModule(ActionBase):
     def _fact(self, name, task_vars):
         found = task_vars.get(name) or task_vars.get("ansible_facts", {}).get(name)
         if not found:
-            raise InvalidInput("There are no facts of this node yet.", "Run gpufleet.node.topology_facts first, or pass the option topology.")
+            raise InvalidInput("There are no facts of this node yet.", "Run gpufleet.node.topology_facts first, or pass topology.")
         return self._templar.template(found)

@@ -8,8 +8,8 @@ module: node_plan
 short_description: Make a node's plan from its topology and a policy
 version_added: 0.1.0
 description:
-  - Computes on the controller what a node should be - reserved, isolated and shared CPUs, kubelet's configuration, kernel arguments, interrupt
-    placement, system settings - and why. Nothing is sent to the node and nothing is written.
+  - Computes on the controller what a node should be - reserved, isolated and shared CPUs, kubelet's configuration, kernel arguments,
+    interrupt placement, system settings - and why. Nothing is sent to the node and nothing is written.
   - The policy is made of the host's variables that begin with C(gpufleet_); the role documentation and the README list them. An unknown one
     is refused, with the nearest name that is known.
   - The same facts and the same policy always give the same plan.
@@ -160,7 +160,7 @@ ansible_facts:
               elements: int
               sample: [16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176]
             cpus_per_gpu:
-              description: The largest equal share of the available CPUs for each GPU, in whole cores and in whole L3 groups; 0 without GPUs.
+              description: The largest equal share of the available CPUs for each GPU, in whole cores and in whole L3 groups.
               type: dict
               sample: {whole_cores: 46, whole_l3_groups: 32}
             reserved_memory_bytes:
@@ -178,8 +178,8 @@ ansible_facts:
           sample: {holds: false, condition: "The reserved cores break the first L3 group of NUMA nodes 0, 1: ..."}
         kubelet:
           description:
-            - C(configuration) is the KubeletConfiguration; the rest says where it belongs (C(version), C(distribution), C(unit), C(config_file),
-              C(config_dir), C(root_dir), C(flags)) and whether kubelet may be restarted (C(restart)).
+            - C(configuration) is the KubeletConfiguration; the rest says where it belongs (C(version), C(distribution), C(unit),
+              C(config_file), C(config_dir), C(root_dir), C(flags)) and whether kubelet may be restarted (C(restart)).
             - Empty where no kubelet is.
           type: dict
           sample:

@@ -1,0 +1,80 @@
+#!/usr/bin/python
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kubelet_config
+short_description: Write the plan's KubeletConfiguration where the node's kubelet reads it
+version_added: 0.1.0
+description:
+  - A kubelet with a drop-in folder gets a file of its own there, V(zz-gpufleet.conf), which sorts last. Otherwise the fields are merged
+    into its main file, and every other line there stays as it is. Packaged unit files are never touched.
+  - What kubelet would refuse is refused first, on the result of all its files together, before anything is written.
+  - Neither restarts kubelet nor removes its state files. RV(restart_required) and RV(findings) say what waits for a restart.
+options:
+  kubelet:
+    description:
+      - The plan's section C(kubelet). An empty one takes out what an earlier run wrote.
+      - C(configuration) is the KubeletConfiguration, with C(apiVersion) and C(kind). C(config_dir) is the drop-in folder, empty where
+        kubelet reads none, and C(config_file) its main file. C(version), C(unit), C(root_dir) and C(flags) are as in the facts.
+    type: dict
+    required: true
+extends_documentation_fragment: [gpufleet.node.root, gpufleet.node.applies]
+seealso:
+  - module: gpufleet.node.node_plan
+  - module: gpufleet.node.node_verify
+author: [gpufleet contributors (@gpufleet)]
+"""
+
+EXAMPLES = r"""
+- name: Apply the plan
+  gpufleet.node.kubelet_config:
+    kubelet: "{{ gpufleet_plan.kubelet }}"
+
+- name: Take our configuration out again
+  gpufleet.node.kubelet_config:
+    kubelet: {}
+"""
+
+RETURN = r"""
+findings:
+  description: What is not in place, one entry each.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{item: kubelet.service, status: pending, path: "", message: reads its configuration when it is restarted}]
+in_place:
+  description: How many files are as wanted.
+  returned: success
+  type: int
+  sample: 1
+pending_commands:
+  description: Commands that would have to run on the booted node.
+  returned: success
+  type: list
+  elements: list
+  sample: []
+reboot_required:
+  description: Whether something waits for the next boot.
+  returned: success
+  type: bool
+  sample: false
+restart_required:
+  description: What has to be restarted; kubelet's state files are listed where it would not start on them.
+  returned: success
+  type: list
+  elements: str
+  sample: [kubelet.service]
+"""
+
+from ansible_collections.gpufleet.node.plugins.module_utils.edge.reconcile import reconcile
+from ansible_collections.gpufleet.node.plugins.module_utils.host.kubelet import CONCERN
+
+
+def main():
+    reconcile(CONCERN, {"kubelet": {"type": "dict", "required": True}})
+
+
+if __name__ == "__main__":
+    main()
