@@ -104,7 +104,8 @@ ansible_facts:
           description:
             - Equal on machines of the same hardware shape. Empty when C(pci) was not gathered.
             - Made of architecture, present CPUs with threads and L3 groups, each NUMA node's kind, CPUs, distances and memory rounded to
-              1 GiB, and the number of devices of each vendor and model on each node. Not of PCI addresses, kernel, settings or offline CPUs.
+              1 GiB, and the number of devices of each vendor and model on each node. Not of PCI addresses, kernel, settings or which
+              CPUs are offline.
           type: str
           sample: 5d0c5dbd8f4fe3a1
         cpus:

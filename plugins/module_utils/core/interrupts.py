@@ -17,7 +17,8 @@ _ADDRESS = re.compile(r"-([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z")
 class InterruptLine:
     """One numbered line.
 
-    ``device`` is the PCI address where the kernel puts it into the chip's name (since 6.2: "IR-PCI-MSIX-0000:01:00.0"). ``action`` is what the driver calls it, "" for an interrupt nobody has requested.
+    ``device`` is the PCI address where the kernel puts it into the chip's name (since 6.2: "IR-PCI-MSIX-0000:01:00.0"). ``action`` is
+    what the driver calls it, "" for an interrupt nobody has requested.
     """
 
     device: Optional[str]

@@ -119,16 +119,18 @@ def _cores_by_id(root: Root, online: CpuSet) -> Callable[[int], CpuSet]:
 
 
 def _packages(root: Root, online: CpuSet, cores: Tuple[CpuSet, ...], files: List[str]) -> Tuple[Package, ...]:
-    """The packages by first CPU. Without sibling files a core belongs where its first CPU's package id says."""
-    name = next((name for name in _PACKAGE if name in files), None)
+    """The packages by first CPU; none where the kernel shows neither siblings nor ids (Cell)."""
 
     def package_id(cpu: int) -> int:
         found = number(root, _topology(cpu) + "/physical_package_id")
         return -1 if found is None else found
 
+    name = next((name for name in _PACKAGE if name in files), None)
     if name is not None:
         groups = _groups(online, lambda cpu: cpu_set(root, _topology(cpu) + "/" + name) or CpuSet())
         return tuple(Package(package_id(group.first), group) for group in groups)
+    if "physical_package_id" not in files:
+        return ()
     members: Dict[int, List[CpuSet]] = {}
     for core in cores:
         members.setdefault(package_id(core.first), []).append(core)
