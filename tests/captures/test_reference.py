@@ -39,22 +39,24 @@ DIFFERENCES = (
     Row("hwloc.16amd64-4n4c-cgroup-distance-merge", LSTOPO, "cpus cores packages l3 numa nodes", "we",
         "the same: a cgroup of CPUs 0-3 and nodes 2-3; online is 0-15, and four nodes have a folder"),
     Row("hwloc-x86+linux.64amd64-4p2n4ca2co hwloc.64amd64-4s2n4ca2co", LSTOPO, "cores", "we and lscpu",
-        "Bulldozer: the two integer cores of a module are thread_siblings of each other (cputopology.rst: threads of one core); lstopo splits "
-        "them because their core_id differs"),
+        "Bulldozer: the two integer cores of a module are thread_siblings of each other (cputopology.rst: threads of one core); lstopo "
+        "splits them because their core_id differs"),
     Row("hwloc-old.2s390-2c", LSTOPO, "cores", "we",
         "that kernel shows no thread siblings; lstopo and lscpu then show no core at all, but each CPU runs on one: a plan needs it"),
     Row("hwloc.40intel64-4n10c+pci-conflicts", LSTOPO, "packages l3", "we",
-        "two mask files were edited upstream (core_siblings of CPU 3, index3/shared_cpu_map of CPU 2, both 0000000f); lstopo drops the sets that "
-        "overlap. The list files beside them and the cpumaps of the NUMA nodes agree with us"),
+        "two mask files were edited upstream (core_siblings of CPU 3, index3/shared_cpu_map of CPU 2, both 0000000f); lstopo drops the "
+        "sets that overlap. The list files beside them and the cpumaps of the NUMA nodes agree with us"),
     Row("hwloc.40intel64-4n10c+pci-conflicts", LSCPU, "packages l3", "we", "the same; lscpu makes a fifth set of the CPUs that conflict"),
     Row("hwloc.8em64t-2s2ca2c-buggynuma", LSTOPO, "nodes", "we",
-        "all eight nodes claim all CPUs; the first keeps them everywhere. lstopo leaves out the other seven, whose 2 GiB each are in MemTotal"),
+        "all eight nodes claim all CPUs; the first keeps them everywhere. lstopo leaves out the other seven, whose 2 GiB each are in "
+        "MemTotal"),
     Row("hwloc.nvidiagpunumanodes", LSTOPO, "nodes", "both",
         "nodes 250-255 are memory of the GPUs (numa_status), which lstopo hides unless asked; our kind for them is device_memory"),
     Row("hwloc-x86+linux.5intel64-hybrid-lakefield", LSCPU, "l3", "we and lstopo",
         "index3/shared_cpu_list is 0-4 on every CPU; lscpu prints one column fewer for CPU 4, so the reference has no L3 for it"),
     Row("lscpu.arm-A510-A710-A715-X3", LSCPU, "cores packages", "we and lstopo",
-        "lscpu prints one socket, and core_ids that repeat in each package; core_cpus_list has one CPU each, package_cpus_list 0-2, 3-6, 7"),
+        "lscpu prints one socket, and core_ids that repeat in each package; core_cpus_list has one CPU each, package_cpus_list 0-2, 3-6 "
+        "and 7"),
     Row("libvirt.linux-ppc64-deconf-cpus libvirt.linux-ppc64-subcores1 libvirt.linux-ppc64-subcores2 libvirt.linux-x86_64-test6", LSCPU,
         "cpus numa", "we", "lscpu needed stub files here and took all present CPUs; the online file names fewer"),
     Row("hwloc-old.2s390-2c", LSCPU, "cores packages numa", "we",
@@ -71,10 +73,11 @@ DIFFERENCES = (
     Row("libvirt.linux-x86_64-test4", LSCPU, "cores packages", "we",
         "the capture has no sibling files; core_id is unique in each package, and lscpu reads no ids where masks are missing"),
     Row("libvirt.linux-x86_64-test3 libvirt.linux-x86_64-test7", LSCPU, "cores packages", "we",
-        "the same on Magny-Cours, whose two dies per package repeat core ids; /proc/cpuinfo has as many siblings as cpu cores: no second threads"),
+        "the same on Magny-Cours, whose two dies per package repeat core ids; /proc/cpuinfo has as many siblings as cpu cores: no second "
+        "threads"),
     Row("hwloc.20s390-2g6s4c hwloc.2arm-2c hwloc.2i386-2t-hugepagesizecount libvirt.linux-aarch64-f21-mustang "
-        "libvirt.linux-armv6l-raspberrypi libvirt.linux-s390x-with-frequency libvirt.linux-x86_64-test5 lscpu.arm-A510-A710-A715-X3 lscpu.armv7 "
-        "lscpu.ppc-qemu lscpu.s390-kvm lscpu.s390-zvm lscpu.sparc64", LSCPU, "numa", "we and lstopo",
+        "libvirt.linux-armv6l-raspberrypi libvirt.linux-s390x-with-frequency libvirt.linux-x86_64-test5 lscpu.arm-A510-A710-A715-X3 "
+        "lscpu.armv7 lscpu.ppc-qemu lscpu.s390-kvm lscpu.s390-zvm lscpu.sparc64", LSCPU, "numa", "we and lstopo",
         "a kernel without NUMA support has no node folder: that is one node 0 with all CPUs, as lstopo shows it; lscpu prints none"),
 )  # fmt: skip
 
@@ -140,7 +143,12 @@ def test_the_facts_of_a_machine_hold_together(name: str) -> None:
     topology = read(name)
     online = topology.cpus.online
     assert online and online <= topology.cpus.present
-    for groups in (topology.cores, [p.cpus for p in topology.packages], [g.cpus for g in topology.l3_groups], [n.cpus for n in topology.numa_nodes]):
+    for groups in (
+        topology.cores,
+        [p.cpus for p in topology.packages],
+        [g.cpus for g in topology.l3_groups],
+        [n.cpus for n in topology.numa_nodes],
+    ):
         assert sum(map(len, groups)) == len(set().union(*groups)), "a CPU is in two groups"
         assert all(group <= online for group in groups)
     assert set().union(*topology.cores) == set(online)
@@ -212,7 +220,9 @@ def test_interrupts_of_a_real_machine() -> None:
     assert len(per_interrupt) == 2 * 1857
 
 
-@pytest.mark.parametrize("name", ["ppc.master.internal", "hwloc.nvidiagpunumanodes", "nri.4s-nosnc", "hwloc.32em64t-2n8c+dax+nvme+mic+dimms"])
+@pytest.mark.parametrize(
+    "name", ["ppc.master.internal", "hwloc.nvidiagpunumanodes", "nri.4s-nosnc", "hwloc.32em64t-2n8c+dax+nvme+mic+dimms"]
+)
 def test_each_file_is_opened_once(name: str) -> None:
     root = Root(str(unpacked(name)))
     read_topology(root, Command(root))
