@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Opti
 
 from . import codec
 from .change import IN_PLACE, INTERRUPT, NOT_APPLICABLE, PENDING, Artifact, KernelValue, Observation
-from .cpuset import CpuSet
+from .cpuset import CpuSet, union
 from .errors import InvalidInput, unknown_name
 from .topology import Interrupt
 
@@ -80,7 +80,7 @@ class Place:
 def parse(section: Mapping[str, Any]) -> Optional[Interrupts]:
     """The plan's section; None when nothing is to be placed (empty, or placement ``none``).
 
-    :raises InvalidInput: an unknown word, a missing key, a device without CPUs
+    :raises InvalidInput: an unknown word, a missing key, a device without CPUs, an isolated CPU among them
     """
     if not section:
         return None
@@ -93,6 +93,9 @@ def parse(section: Mapping[str, Any]) -> Optional[Interrupts]:
     for planned in plan.devices:
         if not planned.cpus:
             raise InvalidInput("The plan gives %s no CPU for its interrupts." % planned.device, "Make the plan anew from fresh facts.")
+    exposed = plan.isolated & union([plan.default_affinity, *(planned.cpus for planned in plan.devices)])
+    if exposed:
+        raise InvalidInput("The plan sends interrupts to the isolated CPUs %s." % exposed, "Make the plan anew from fresh facts.")
     if not plan.default_affinity:
         raise InvalidInput("The plan's default interrupt affinity is empty.", "Make the plan anew from fresh facts.")
     return plan

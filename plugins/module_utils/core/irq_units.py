@@ -109,73 +109,73 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     """irqbalance first: what it moves on its way out or at its restart is put right after."""
     interrupts = section["interrupts"]
     plan = irq.parse(interrupts)
-    found: List[Artifact] = []
-    if reading.irqbalance:
-        found.extend(_irqbalance(plan, reading, reading.irqbalance))
-    found.extend(_units(plan, interrupts, reading) if plan else _no_units(reading))
-    found.extend(irq.placement(interrupts, reading.live))
+    found = [
+        *_irqbalance(plan, reading),
+        *(_units(plan, interrupts, reading) if plan else _no_units(reading)),
+        *irq.placement(interrupts, reading.live),
+    ]
     return found if reading.systemd else [artifact for artifact in found if not isinstance(artifact, Effect)]
 
 
 # irqbalance ---------------------------------------------------------------------------------------------------------------
 
 
-def _irqbalance(plan: Optional[Interrupts], reading: Reading, found: Irqbalance) -> List[Artifact]:
-    off = plan is not None and plan.irqbalance == "off"
-    keep = plan if plan is not None and not off else None
-    return [
-        *_beside_irqbalance(keep, reading, found),
-        mask("irqbalance is masked", _IRQBALANCE, off),
-        *(_stopped(found) if off else _started(found) if found.masked_by_us else ()),
-        *(_restarted(keep, reading, found) if keep else ()),
-    ]
-
-
-def _beside_irqbalance(keep: Optional[Interrupts], reading: Reading, found: Irqbalance) -> List[Artifact]:
-    foreign_policy = irqbalance.has_own_policy(found.environment)
-    banned, policy = _wanted(keep, reading, found)
-    script = irqbalance.policy_script([planned.device for planned in keep.devices]) if keep and policy else None
+def _irqbalance(plan: Optional[Interrupts], reading: Reading) -> List[Artifact]:
+    found = reading.irqbalance
+    off = found is not None and plan is not None and plan.irqbalance == "off"
+    keep = plan if found is not None and not off else None
+    own_policy = found is not None and irqbalance.has_own_policy(found.environment)
+    policy = [planned.device for planned in keep.devices] if keep and not own_policy else []
+    banned = keep.isolated if keep and not reading.crio else CpuSet()
     result: List[Artifact] = [
-        File("irqbalance policy", irqbalance.POLICY_SCRIPT, always(script), mode=0o755, enforce_mode=True),
-        File("irqbalance settings", found.environment_file, lambda text: irqbalance.edit(text, banned, policy), ours=False),
+        File(
+            "irqbalance policy",
+            irqbalance.POLICY_SCRIPT,
+            always(irqbalance.policy_script(policy) if policy else None),
+            mode=0o755,
+            enforce_mode=True,
+        ),
+        mask("irqbalance is masked", _IRQBALANCE, off),
     ]
-    if keep and foreign_policy:
-        message = "%s names a policy script of its own, and irqbalance takes one: it may move our interrupts" % found.environment_file
-        result.append(Observation("irqbalance policy", FOREIGN, message))
+    if found is None:
+        return result
+    path = found.environment_file
+    result.append(File("irqbalance settings", path, lambda text: irqbalance.edit(text, banned, bool(policy)), ours=False))
+    if off:
+        result.extend(_stopped(found))
+    elif found.masked_by_us:
+        result.extend(_started(found))
+    if keep:
+        result.append(_restarted(banned, bool(policy)))
+    if keep and own_policy:
+        message = "%s names a policy script, and irqbalance takes only one: it may move planned interrupts" % path
+        result.append(Observation("irqbalance policy of somebody else", FOREIGN, message))
     if keep and reading.crio:
-        message = "CRI-O keeps the banned CPUs in %s as pods come and go: left to it" % found.environment_file
+        message = "CRI-O keeps the banned CPUs in %s as pods come and go: left to it" % path
         result.append(Observation("irqbalance banned CPUs", FOREIGN, message))
     return result
 
 
-def _wanted(keep: Optional[Interrupts], reading: Reading, found: Irqbalance) -> Tuple[CpuSet, bool]:
-    """The CPUs irqbalance is to leave alone, and whether it is to ask our policy script."""
-    if keep is None:
-        return CpuSet(), False
-    return CpuSet() if reading.crio else keep.isolated, bool(keep.devices) and not irqbalance.has_own_policy(found.environment)
-
-
 def _stopped(found: Irqbalance) -> List[Artifact]:
-    stopped = _systemd("irqbalance is stopped", "ActiveState", _IRQBALANCE, ("inactive", "failed"), ("stop", _IRQBALANCE))
+    stopped = _systemd(
+        "irqbalance is stopped", "ActiveState", ("inactive", "failed"), ("stop", _IRQBALANCE), "it is masked, so no boot starts it"
+    )
     return [stopped] if found.own_unit else [reload_effect({_IRQBALANCE: True}), stopped]
 
 
 def _started(found: Irqbalance) -> List[Artifact]:
-    unmasked = _systemd("irqbalance is unmasked", "LoadState", _IRQBALANCE, ("loaded", "not-found"), DAEMON_RELOAD[1:], unknown=True)
-    started = _systemd("irqbalance runs again", "ActiveState", _IRQBALANCE, ("active", "activating"), ("start", _IRQBALANCE))
+    unmasked = _systemd("irqbalance is unmasked", "LoadState", ("loaded", "not-found"), DAEMON_RELOAD[1:], unit=_IRQBALANCE, unknown=True)
+    started = _systemd("irqbalance runs again", "ActiveState", ("active", "activating"), ("start", _IRQBALANCE), "the next boot starts it")
     return [unmasked, started] if found.enabled else [unmasked]
 
 
-def _restarted(keep: Interrupts, reading: Reading, found: Irqbalance) -> List[Artifact]:
-    banned, policy = _wanted(keep, reading, found)
-    return [
-        Effect(
-            "irqbalance runs with its settings",
-            ("ps", "-C", "irqbalance", "eww", "-o", "args="),
-            lambda process: irqbalance.in_force(process, banned, policy),
-            ("systemctl", "try-restart", _IRQBALANCE),
-        )
-    ]
+def _restarted(banned: CpuSet, policy: bool) -> Effect:
+    return Effect(
+        "irqbalance runs with its settings",
+        ("ps", "-C", "irqbalance", "eww", "-o", "args="),
+        lambda process: irqbalance.in_force(process, banned, policy),
+        ("systemctl", "try-restart", _IRQBALANCE),
+    )
 
 
 # Our units ----------------------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _units(plan: Interrupts, interrupts: Mapping[str, Any], reading: Reading) ->
         ),
         *_links(enabled=True),
         reload_effect(_OURS),
-        _systemd("%s is active" % TIMER, "ActiveState", TIMER, ("active",), ("start", TIMER)),
+        _systemd("%s is active" % TIMER, "ActiveState", ("active",), ("start", TIMER), "the next boot starts it"),
     ]
 
 
@@ -205,7 +205,7 @@ def _no_units(reading: Reading) -> List[Artifact]:
     removed = [*_links(enabled=False), *_files()]
     if not reading.installed:
         return removed
-    stopped = _systemd("%s is stopped" % TIMER, "ActiveState", TIMER, ("inactive", "failed"), ("stop", TIMER), unknown=True)
+    stopped = _systemd("%s is stopped" % TIMER, "ActiveState", ("inactive", "failed"), ("stop", TIMER), unknown=True)
     return [stopped, *removed, reload_effect(_OURS)]
 
 
@@ -232,11 +232,17 @@ def _service(description: str, reading: Reading, order: str = "", arguments: str
     return _SERVICE % {"description": description, "order": order, "arguments": arguments, "interpreter": reading.interpreter}
 
 
-def _systemd(item: str, wanted: str, unit: str, states: Tuple[str, ...], command: Tuple[str, ...], unknown: bool = False) -> Effect:
-    """A property of a unit that is to have one of these states. ``unknown``: what holds where systemd can't be asked."""
+def _systemd(
+    item: str, wanted: str, states: Tuple[str, ...], command: Tuple[str, ...], message: str = "", unit: str = "", unknown: bool = False
+) -> Effect:
+    """A property of a unit (the command's last word, or ``unit``) that is to have one of these states.
+
+    ``unknown``: what holds where systemd can't be asked; ``message``: what follows there by itself.
+    """
     return Effect(
         item,
-        ("systemctl", "show", "--property=%s" % wanted, "--value", unit),
+        ("systemctl", "show", "--property=%s" % wanted, "--value", unit or command[-1]),
         lambda text: unknown if text is None else text.strip() in states,
         ("systemctl", *command),
+        message=message,
     )

@@ -18,7 +18,7 @@ POLICY_SCRIPT = "/usr/local/lib/gpufleet/irqbalance-policy"
 _BEGIN, _END = "# BEGIN gpufleet.node\n", "# END gpufleet.node\n"
 _BLOCK = re.compile("^%s(?:.*\n)*?%s" % (re.escape(_BEGIN), re.escape(_END)), re.MULTILINE)
 _ARGS, _LIST, _MASK = "IRQBALANCE_ARGS", "IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS"
-_EMPTY = re.compile(r"^\s*(?:%s|%s)=[ \t]*(?:\"\"|'')?[ \t]*(?:\n|\Z)" % (_LIST, _MASK), re.MULTILINE)
+_EMPTY = re.compile(r"^[ \t]*(?:%s|%s)=[ \t]*(?:\"\"|'')?[ \t]*(?:\n|\Z)" % (_LIST, _MASK), re.MULTILINE)
 _POLICY_OPTION = re.compile(r"(?:\A|\s)(?:-l|--policyscript)(?:[=\s]|\Z)")
 
 
