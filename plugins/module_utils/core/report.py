@@ -12,6 +12,7 @@ from .cpuset import CpuSet
 
 WIDTH = 118
 _LABEL = 19
+_NAMED_ITEMS = 3
 
 # One character per physical core in the map of a NUMA node.
 _RESERVED, _ISOLATED, _POOL, _PARTLY = "R", "I", "o", "?"
@@ -63,22 +64,39 @@ def verdict_lines(concerns: Mapping[str, Any]) -> List[str]:
 def summary_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
     """The end of a run: what changed, what is pending, what to do next. ``before`` and ``after`` are node_verify's results."""
     changed = [name for name in before["differing"] if name not in after["differing"]]
-    lines = _labelled("changed", ", ".join(changed) or "nothing: the node was as planned")
-    pending = [item for result in after["concerns"].values() for item in result["findings"] if item["status"] == PENDING]
-    foreign = [item for result in after["concerns"].values() for item in result["findings"] if item["status"] == FOREIGN]
-    lines += _labelled("in place", "%d of %d items" % (after["counts"]["in_place"], sum(after["counts"].values())))
-    for item in pending:
-        lines += _labelled("pending", "%s: %s" % (item["item"], item["message"]))
-    for item in foreign:
-        lines += _labelled("someone else's", "%s: %s" % (item["item"], item["message"]))
-    if after["differing"]:
-        lines += _labelled("not yet", "%s still differ" % ", ".join(after["differing"]))
-    return lines + _labelled("next", _next_step(after))
+    findings = [finding for result in after["concerns"].values() for finding in result["findings"]]
+    refused = [result["refused"] for result in after["concerns"].values() if result.get("refused")]
+    return [
+        *_labelled("changed", ", ".join(changed) or "nothing" + ("" if after["differing"] else ": the node is as planned")),
+        *_labelled("in place", "%d of %d items" % (after["counts"]["in_place"], sum(after["counts"].values()))),
+        *_grouped("pending", [finding for finding in findings if finding["status"] == PENDING]),
+        *_grouped("someone else's", [finding for finding in findings if finding["status"] == FOREIGN]),
+        *(line for sentence in refused for line in _labelled("refused", sentence)),
+        *_labelled("next", _next_step(after)),
+    ]
+
+
+def _grouped(label: str, findings: Sequence[Mapping[str, Any]]) -> List[str]:
+    """One entry per message; what many items share is said once, with their number."""
+    by_message: Dict[str, List[str]] = {}
+    for finding in findings:
+        by_message.setdefault(finding["message"], []).append(finding["item"])
+    lines: List[str] = []
+    for message, items in by_message.items():
+        shown = (
+            ", ".join(items)
+            if len(items) <= _NAMED_ITEMS
+            else "%s and %d more" % (", ".join(items[:_NAMED_ITEMS]), len(items) - _NAMED_ITEMS)
+        )
+        lines += _labelled(label, "%s: %s" % (shown, message))
+    return lines
 
 
 def _next_step(after: Mapping[str, Any]) -> str:
+    if any(result.get("refused") for result in after["concerns"].values()):
+        return "mend what was refused, then run playbooks/site.yml again"
     if after["differing"]:
-        return "run site.yml again without --tags or --check, or look at what was refused"
+        return "%s differ: run playbooks/site.yml without --check and with their tags" % ", ".join(after["differing"])
     if after["pending_commands"]:
         return "boot a node from this root, or run on it: %s" % "; ".join(" ".join(command) for command in after["pending_commands"])
     if after["reboot_required"]:

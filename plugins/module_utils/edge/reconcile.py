@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Any, Dict, List, Optional, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
@@ -13,6 +14,7 @@ from ..core.change import IN_PLACE, PENDING, REBOOT, RESTART, Finding, unified
 from ..core.errors import GpufleetError
 from ..host.apply import Node, apply
 from ..host.concern import Concern
+from ..host.root import Root
 from ..host.store import locked
 
 ROOT_OPTION = {"root": {"type": "path", "default": "/"}}
@@ -40,13 +42,10 @@ def reconcile(concern: Concern, options: Dict[str, Any], **arguments: Any) -> No
 def _reconcile(concern: Concern, module: AnsibleModule) -> Dict[str, Any]:
     os.umask(0o022)
     section = {name: module.params[name] for name in concern.sections}
-    node = Node.at(module.params["root"])
-    artifacts = concern.artifacts(section, concern.read(node.root, node.command, section))
-    if module.check_mode:
-        outcome = apply(artifacts, node, check_mode=True)
-    else:
-        with locked(node.root):
-            outcome = apply(artifacts, Node.at(module.params["root"]))
+    path = module.params["root"]
+    with nullcontext() if module.check_mode else locked(Root(path)):
+        node = Node.at(path)
+        outcome = apply(concern.artifacts(section, concern.read(node.root, node.command, section)), node, module.check_mode)
     return dict(report(outcome.findings), changed=outcome.changed, diff=unified(outcome.found))
 
 

@@ -265,7 +265,8 @@ def _inspect_effect(artifact: Effect, node: Node) -> Finding:
     if artifact.command is None:
         return Finding(artifact.item, artifact.unmet, message=artifact.message, until=artifact.until)
     if not node.command.live:
-        return Finding(artifact.item, PENDING, message=artifact.message, command=artifact.command, until=COMMAND)
+        message = artifact.message or "`%s` makes it so once the node has booted" % " ".join(artifact.command)
+        return Finding(artifact.item, PENDING, message=message, command=artifact.command, until=COMMAND)
     return Finding(artifact.item, DRIFT, message=artifact.message, command=artifact.command)
 
 
