@@ -147,11 +147,11 @@ def _grub(wanted: Tokens, record: Record, reading: Reading) -> List[Artifact]:
     def elsewhere(token: str) -> bool:
         return any(token in text for text in texts) if others is None else token in others
 
-    leaving = {token for token in record.leaving(wanted) if not elsewhere(token)}
+    leaving = [token for token in record.leaving(wanted) if not elsewhere(token)]
 
     def lacking(text: Text) -> List[str]:
         entries = grub.normal_entries(text or "")
-        return [name for entry in entries for name in kernel_args.differing(entry, wanted, sorted(leaving))]
+        return [name for entry in entries for name in kernel_args.differing(entry, wanted, leaving)]
 
     def satisfied(text: Text) -> bool:
         return not lacking(text) and (not wanted or bool(grub.normal_entries(text or "")))

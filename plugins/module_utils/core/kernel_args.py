@@ -109,10 +109,10 @@ class Record:
             tuple(token for token in self.displaced if key(token) not in again) + tuple(displaced),
         )
 
-    def leaving(self, wanted: Sequence[str]) -> FrozenSet[str]:
+    def leaving(self, wanted: Sequence[str]) -> Tokens:
         """Tokens of ours that have to go because no argument with their key is wanted any more."""
         keys = keys_of(wanted)
-        return frozenset(token for token in self.arguments + self.former if key(token) not in keys)
+        return tuple(dict.fromkeys(token for token in self.arguments + self.former if key(token) not in keys))
 
 
 NO_RECORD = Record()
@@ -137,11 +137,11 @@ def merge(current: Sequence[str], wanted: Sequence[str], record: Record = NO_REC
     Where tokens of ours leave for good, the values they displaced come back.
     """
     kernel, init = _kernel_part(current)
-    leaving = record.leaving(wanted)
-    if of(kernel, wanted) == tuple(wanted) and leaving.isdisjoint(kernel):
+    leave = any(token in kernel for token in record.leaving(wanted))
+    if of(kernel, wanted) == tuple(wanted) and not leave:
         return list(current)
     keys, kept = keys_of(wanted), without(kernel, wanted, record)
-    back = [] if leaving.isdisjoint(kernel) else [token for token in record.displaced if key(token) not in keys and token not in kept]
+    back = [token for token in record.displaced if leave and key(token) not in keys and token not in kept]
     return [*kept, *back, *wanted, *init]
 
 
