@@ -234,7 +234,7 @@ def memlock(name: str, value: Any) -> str:
 def _setting(default: Any, check: Check, about: str) -> Any:
     """A variable: its default, how a value given is checked, what it means. ``null`` is the default."""
     extra = {"default_factory": dict} if default == {} else {"default": default}
-    return dataclasses.field(metadata={"check": check, "about": about}, **extra)
+    return dataclasses.field(metadata={"check": check, "about": about}, **extra)  # pylint: disable=invalid-field-call
 
 
 # --- profiles and workloads -------------------------------------------------------------------------------------------------------------
