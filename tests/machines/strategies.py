@@ -5,7 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from .build import Machine, cpulist
+from machines.description import cpulist
+from machines.machine import Machine
 
 
 @st.composite

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from machines.build import HERE, DescriptionError, Machine, build, complete, cpulist, cpumask, expected, load, names, parse_cpulist
+from machines.build import DescriptionError, Machine, build, expected, load, names
+from machines.description import HERE, complete, cpulist, cpumask, parse_cpulist
 from machines.scratch import scratch
 from machines.strategies import descriptions
 
