@@ -56,7 +56,7 @@ def _minor(version: Optional[str], notes: Notes) -> int:
     if version is None:
         notes.warning(
             "kubelet_version_unknown",
-            "kubelet's version can't be told; the rules of %s are used. gpufleet_kubelet_version names it." % newest,
+            "kubelet's version can't be told: the rules of %s, and any gate that an older one may need. Name it in gpufleet_kubelet_version." % newest,
         )
         return rules.NEWEST_MINOR
     minor = rules.minor_of(version)
@@ -85,7 +85,8 @@ def _configuration(topology: Topology, policy: Policy, cpus: Partition, minor: i
     configuration["topologyManagerScope"] = policy.topology_manager_scope or profile.topology_manager_scope
     if topology_options:
         configuration["topologyManagerPolicyOptions"] = topology_options
-    gates = rules.gates_for(cpu_options, topology_options, minor)
+    known = policy.kubelet_version or (topology.kubelet and topology.kubelet.version)
+    gates = rules.gates_for(cpu_options, topology_options, minor) if known else rules.gates_for_unknown(cpu_options, topology_options)
     if gates:
         configuration["featureGates"] = gates
     configuration.update(_reservations(topology, policy, memory_policy, notes))

@@ -144,6 +144,14 @@ def gates_for(cpu_options: Mapping[str, str], topology_options: Mapping[str, str
     return gates
 
 
+def gates_for_unknown(cpu_options: Mapping[str, str], topology_options: Mapping[str, str]) -> Dict[str, bool]:
+    """The gates for a kubelet whose version can't be told: those that any known minor needs. A superfluous alpha gate does no harm."""
+    gates_for(cpu_options, topology_options, NEWEST_MINOR)
+    used = [CPU_OPTIONS[name] for name in cpu_options] + [TOPOLOGY_OPTIONS[name] for name in topology_options]
+    alpha = [option for option in used if any(option.stage(minor) == ALPHA for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1))]
+    return {option.alpha_gate: True for option in alpha}
+
+
 def check(configuration: Mapping[str, Any], minor: int, eviction_defaults_join: bool = False) -> None:
     """Refuse a KubeletConfiguration that kubelet would refuse, as far as no machine is needed to tell.
 
