@@ -24,8 +24,8 @@ def read_live(root: Root, section: Mapping[str, Any]) -> irq.Live:
     if plan is None:
         return irq.Live({})
     found = {entry.device: entry.interrupts for entry in read_interrupts(root, {planned.device: planned.kind for planned in plan.devices})}
-    managed = _managed(root, (interrupt.irq for interrupts in found.values() for interrupt in interrupts))
-    return irq.Live(found, cpu_set(root, "/sys/devices/system/cpu/online"), managed)
+    kept = managed(root, (interrupt.irq for interrupts in found.values() for interrupt in interrupts))
+    return irq.Live(found, cpu_set(root, "/sys/devices/system/cpu/online"), kept)
 
 
 def place(root: Root, section: Mapping[str, Any]) -> List[str]:
@@ -36,7 +36,7 @@ def place(root: Root, section: Mapping[str, Any]) -> List[str]:
     return ["%d written" % written, *("%s: %s" % (f.item, f.message) for f in outcome.findings if f.status != IN_PLACE)]
 
 
-def _managed(root: Root, irqs: Iterable[int]) -> FrozenSet[int]:
+def managed(root: Root, irqs: Iterable[int]) -> FrozenSet[int]:
     """Those IRQs whose affinity the kernel takes from nobody.
 
     Newer kernels make their file read-only. Others are asked by a write of no bytes: it can't change anything, and the refusal (EIO, since
