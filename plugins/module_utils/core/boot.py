@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import bls, grub, kernel_args
 from .change import FOREIGN, PENDING, REBOOT, Artifact, Effect, File, Observation, Text, always
+from .cpuset import CpuSet
 from .errors import GpufleetError
 from .kernel_args import Record, Tokens
 
@@ -71,6 +72,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
         *_LOADERS[reading.loader](wanted, record, reading),
         *_displaced([token for token in dict.fromkeys(foreign) if token not in wanted], reading),
         _running(wanted, record, reading),
+        *_applied(wanted, reading),
     ]
 
 
@@ -124,6 +126,32 @@ def _running(wanted: Tokens, record: Record, reading: Reading) -> Artifact:
     names = differing(reading.running)
     message = "%s: differs from what the node is configured to boot with, until the next boot" % ", ".join(names)
     return Effect("running kernel command line", CMDLINE, lambda text: not differing(text), None, PENDING, message, REBOOT)
+
+
+def _applied(wanted: Tokens, reading: Reading) -> List[Artifact]:
+    """What the kernel made of the arguments it was booted with: one that it wasn't built for is on its command line and without effect."""
+    if kernel_args.differing(kernel_args.split(reading.running), wanted):
+        return []
+    message = (
+        "the kernel was booted with %s, and isolates other CPUs: look for isolcpus and nohz in its log, and for %s in its configuration"
+    )
+
+    def isolates(cpus: CpuSet) -> Callable[[Text], bool]:
+        return lambda text: cpus <= CpuSet.parse(text or "")
+
+    return [
+        Effect("CPUs that the kernel isolates by %s" % name, path, isolates(cpus), message=message % (name, symbol))
+        for name, path, symbol in _ANSWERS
+        for cpus in [kernel_args.isolated(wanted, name)]
+        if cpus
+    ]
+
+
+# The kernel's answer to an argument, and the option that it needs for it. isolcpus without domain has no file.
+_ANSWERS = (
+    ("isolcpus", "/sys/devices/system/cpu/isolated", "CONFIG_CPU_ISOLATION"),
+    ("nohz_full", "/sys/devices/system/cpu/nohz_full", "CONFIG_NO_HZ_FULL"),
+)
 
 
 def _owned_by_tuned(wanted: Tokens, reading: Reading) -> List[Artifact]:
@@ -199,6 +227,8 @@ def _bls(wanted: Tokens, record: Record, reading: Reading) -> List[Artifact]:
 
     /etc/kernel/cmdline comes after /etc/default/grub: when it is the older one, kernel-install has grub2-mkconfig make it anew.
     """
+    if wanted and not reading.entries:
+        raise GpufleetError("This node boots by boot loader entries, and /boot/loader/entries has none.", "Mount /boot, then run again.")
     variables: List[Artifact] = []
     uses = [path for path, text in reading.entries.items() if set(bls.KERNELOPTS) & set(bls.options(text))]
     path, text = reading.grubenv

@@ -164,6 +164,15 @@ def _of_key(tokens: Sequence[str], name: str) -> List[str]:
     return [token for token in tokens if key(token) == name]
 
 
+def isolated(tokens: Sequence[str], name: str) -> CpuSet:
+    """The CPUs that isolcpus (if it has the flag domain, or none) or nohz_full takes out of use; empty when neither does."""
+    values = [token.partition("=")[2].split(",") for token in tokens if key(token) == name]
+    flags = [part for value in values for part in value if part in _ISOLCPUS_FLAGS]
+    if not values or (flags and "domain" not in flags):
+        return CpuSet()
+    return _cpus(name, ",".join(values[0]))
+
+
 def check(tokens: Sequence[str]) -> Tokens:
     """The tokens, when a node can be given them.
 

@@ -27,12 +27,11 @@ def loader(root: Root) -> str:
     if root.exists("/run/ostree-booted") or root.exists("/ostree/repo"):
         return OSTREE
     defaults = root.read(grub.DEFAULTS)
-    config = root.read(_grub_config(root)) or ""
-    blscfg = "blscfg" in config or grub.source(defaults or "", {}).get("GRUB_ENABLE_BLSCFG") == "true"
-    if blscfg and _entries(root):
-        return BLS
     if defaults is not None:
-        return GRUB
+        said = grub.source(defaults, {}).get("GRUB_ENABLE_BLSCFG")
+        # Not said: then grub.cfg says it. It is read only when it has to be, since on many nodes root alone may.
+        blscfg = said == "true" or (said is None and _entries(root) and "blscfg" in (root.read(_grub_config(root)) or ""))
+        return BLS if blscfg else GRUB
     return KERNEL_INSTALL if root.exists(boot.KERNEL_CMDLINE) else UNKNOWN
 
 

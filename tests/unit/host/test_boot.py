@@ -282,6 +282,24 @@ def test_arguments_that_are_wanted_no_more_run_until_a_reboot(tmp_path: Path) ->
     assert (pending.until, pending.message.partition(":")[0]) == (REBOOT, "isolcpus, nohz_full, rcu_nocbs, irqaffinity")
 
 
+@pytest.mark.parametrize(("answer", "statuses"), [("2-3\n", []), ("(null)\n", [DRIFT]), (None, [DRIFT])])
+def test_arguments_without_effect_are_no_success(answer: str | None, statuses: list[str], tmp_path: Path) -> None:
+    # D5: without CONFIG_NO_HZ_FULL the argument is on the command line, and nohz_full reads (null) or isn't there
+    root, update_grub = debian(tmp_path)
+    run(at(root, update_grub), ISOLATED)
+    write(root, {"/proc/cmdline": " ".join(normal(root)) + "\n", "/sys/devices/system/cpu/isolated": "\n"})
+    if answer:
+        write(root, {"/sys/devices/system/cpu/nohz_full": answer})
+    found = inspect(artifacts(at(root, update_grub), ISOLATED), at(root, update_grub))
+    assert [f.status for f in found if f.item == "CPUs that the kernel isolates by nohz_full"] == (statuses or ["in_place"])
+    assert not [f for f in found if f.item == "CPUs that the kernel isolates by isolcpus"]  # managed_irq alone has no file
+    domain = ["isolcpus=domain,managed_irq,2-3"]
+    run(at(root, update_grub), domain)
+    write(root, {"/proc/cmdline": " ".join(normal(root)) + "\n"})
+    (drift,) = [f for f in inspect(artifacts(at(root, update_grub), domain), at(root, update_grub)) if f.status == DRIFT]
+    assert "CONFIG_CPU_ISOLATION" in drift.message
+
+
 # Boot loader entries ------------------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +341,16 @@ def test_tuned_params_in_grubenv_belong_to_tuned(tmp_path: Path) -> None:
     before = files(root)
     outcome = run(at(root), ["isolcpus=4-7"])
     assert [(f.item, f.status) for f in outcome.findings] == [("kernel argument isolcpus=2-3", FOREIGN)]
+    assert files(root) == before
+
+
+def test_entries_that_are_not_there_are_not_set(tmp_path: Path) -> None:
+    root = machine("nosmt", tmp_path / "root")
+    (root / "boot/loader").rename(root / "boot/unmounted")
+    before = files(root)
+    assert not run(at(root), []).changed
+    with pytest.raises(GpufleetError, match="Mount /boot"):
+        run(at(root), ISOLATED)
     assert files(root) == before
 
 
