@@ -83,14 +83,19 @@ def make_topology(
     present = union(itertools.chain(*all_cores))
     nodes, size = [], cores // nodes_per_package
     for package in live:
-        for start in range(0, nodes_per_package * size, size):
-            end = start + size if start + 2 * size <= cores else cores
-            nodes.append(union(package[start:end]))
+        starts = [number * size for number in range(nodes_per_package)]
+        nodes += [union(package[start:end]) for start, end in zip(starts, [*starts[1:], cores])]
     ids = list(node_ids) if node_ids is not None else list(range(len(nodes)))
     sizes = [memory] * len(nodes) if isinstance(memory, int) else list(memory)
     groups = [union(package[i : i + l3_cores]) for package in live for i in range(0, cores, l3_cores)] if l3_cores else []
     numa = [
-        NumaNode(id_, CPU_MEMORY if cpus and size_ else CPU_ONLY if cpus else MEMORY_ONLY, cpus, size_, {other: 10 if other == id_ else 21 for other in ids})
+        NumaNode(
+            id_,
+            CPU_MEMORY if cpus and size_ else CPU_ONLY if cpus else MEMORY_ONLY,
+            cpus,
+            size_,
+            {other: 10 if other == id_ else 21 for other in ids},
+        )
         for id_, cpus, size_ in zip(ids, nodes, sizes)
     ]
     gpus = tuple(device(f"{id_:04x}:{index:02x}:00.0", id_) for id_ in ids for index in range(gpus_per_node))

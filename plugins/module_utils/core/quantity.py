@@ -18,8 +18,8 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([KMGTPE]i|[numkMGTPE]?)|[eE]([+-]?\d{1,2}))\Z")
-_KERNEL_SIZE = re.compile(r"(\d+)([KMG]?)\Z")
+_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([KMGTPE]i|[numkMGTPE]?)|[eE]([+-]?\d{1,2}))\Z", re.ASCII)
+_KERNEL_SIZE = re.compile(r"(\d+)([KMG]?)\Z", re.ASCII)
 
 
 def parse_quantity(text: Any, what: str) -> Fraction:
