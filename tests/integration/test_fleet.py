@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.host.concerns import
 from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root
 from ansible_collections.gpufleet.node.plugins.module_utils.host.topology import read_topology
 from machines import build
+from machines.scratch import scratch
 
 # (machine, profile): part of the sentence that it gets.
 _GPU_MEMORY = r"memory manager Static may place pods into GPU memory"
@@ -55,27 +56,32 @@ def test_every_profile_is_on_the_journey():
 
 
 @pytest.mark.parametrize("machine", build.names())
-def test_profiles_converge_one_after_the_other_and_leave_nothing(machine, tmp_path):
-    build.build(build.load(machine), tmp_path)
+def test_profiles_converge_one_after_the_other_and_leave_nothing(machine):
+    with scratch() as root:
+        build.build(build.load(machine), root)
+        travel(machine, root)
+
+
+def travel(machine: str, root: pathlib.Path) -> None:
     first = None
     for profile in JOURNEY:
         if (machine, profile) in REFUSALS:
-            before = tree(tmp_path)
+            before = tree(root)
             with pytest.raises(GpufleetError, match=REFUSALS[machine, profile]):
-                plan_for(tmp_path, profile)
-            assert tree(tmp_path) == before
+                plan_for(root, profile)
+            assert tree(root) == before
             continue
-        plan = plan_for(tmp_path, profile)
-        node = Node.at(str(tmp_path))
+        plan = plan_for(root, profile)
+        node = Node.at(str(root))
         for _name, wanted in artifacts(node, plan):
             apply(wanted, node)
-        again = Node.at(str(tmp_path))
+        again = Node.at(str(root))
         drifted = [(name, finding) for name, wanted in artifacts(again, plan) for finding in inspect(wanted, again) if finding.status == DRIFT]
         assert drifted == []
-        written = tree(tmp_path)
+        written = tree(root)
         for name, wanted in artifacts(again, plan):
             assert not apply(wanted, again).changed, name
-        assert tree(tmp_path) == written
+        assert tree(root) == written
         first = first or written
     changed = sorted(path for path in {*first, *written} if first.get(path) != written.get(path))
     assert changed == []

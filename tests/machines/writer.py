@@ -467,9 +467,15 @@ def _write_disk(machine: Machine, tree: Tree) -> None:
             f"E:ID_FS_TYPE={'swap' if kind == 'swap' else 'ext4'}")))
 
 
+GRUBENV_BYTES = 1024  # GRUB refuses an environment block of another size
+
+
 def _write_layers(machine: Machine, tree: Tree) -> None:
     for path, content in machine.files.items():
         if isinstance(content, dict):
             tree.link(path, content["link"])
         else:
+            if path.endswith("/grubenv"):
+                content = content.rstrip("#\n") + "\n"
+                content += "#" * (GRUBENV_BYTES - len(content))
             tree.write(path, content.encode(), 0o755 if content.startswith("#!") else 0o644)
