@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple
 
-from .change import FOREIGN, Artifact, Effect, File, Observation, Text
+from .change import FOREIGN, PENDING, REBOOT, Artifact, Effect, File, Observation, Text
 from .errors import unknown_name
 from .systemd import MARK, Parts, drop_in, mask, unit_name
 
@@ -63,7 +63,9 @@ def artifacts(choice: str, reading: SwapReading) -> Parts:
         live.append(Effect("swap in use", "/proc/swaps", lambda text: not in_use(text), ("swapoff", "-a")))
         live.extend(_resume(reading.resume))
     elif FSTAB_MARK in (reading.fstab or ""):
-        live.append(Effect("swap in use", "/proc/swaps", in_use, ("swapon", "-a", "-e")))
+        # Not by a command: one line of fstab that never worked would fail the run.
+        again = "the swap lines of /etc/fstab are back: swap is on again at the next boot, or at once with swapon -a"
+        live.append(Effect("swap in use", "/proc/swaps", in_use, unmet=PENDING, until=REBOOT, message=again))
     return Parts(files, live, {**dict.fromkeys(masked, off), **dict.fromkeys(own, False)})
 
 

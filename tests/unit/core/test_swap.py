@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core import swap
-from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, Effect, File, Link, Observation
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, REBOOT, Effect, File, Link, Observation
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.swap import FSTAB_MARK, SwapReading, edit_fstab
 from ansible_collections.gpufleet.node.plugins.module_utils.core.systemd import unit_name
@@ -106,7 +106,9 @@ def test_keep_takes_all_of_it_back():
     assert file_at(parts, "/etc/systemd/system/mine.swap.d/zz-gpufleet.conf").edit("x") is None
     assert file_at(parts, swap.ZRAM).edit(swap.ZRAM_TEXT) is None
     assert file_at(parts, "/etc/fstab").edit(FULL.fstab) == "/swap.img none swap sw 0 0\n"
-    assert [a.command for a in parts.live if isinstance(a, Effect)] == [("swapon", "-a", "-e")]
+    (effect,) = (a for a in parts.live if isinstance(a, Effect))
+    assert (effect.command, effect.unmet, effect.until) == (None, PENDING, REBOOT)
+    assert effect.satisfied("Filename\n/dev/vda3 partition\n") and not effect.satisfied("Filename\n")
 
 
 def test_an_administrators_zram_file_stays_and_its_devices_are_masked():
