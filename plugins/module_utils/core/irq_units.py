@@ -26,13 +26,15 @@ _ENABLED = {SERVICE: "multi-user.target", TIMER: "timers.target"}
 _OURS = dict.fromkeys((SERVICE, WATCH, TIMER), False)
 _IRQBALANCE = "irqbalance.service"
 
-# ProtectSystem=strict leaves /proc alone; ProtectKernelTunables= would not, and /proc/irq is what the program is there to write.
+# ProtectSystem=strict leaves /proc alone; ProtectKernelTunables= would not, and /proc/irq is what the program is there to write. A driver
+# that is loaded anew binds all its devices within a second: no limit of starts.
 _SERVICE = (
     MARK
     + """\
 [Unit]
 Description=%(description)s
 %(order)sConditionPathExists=/etc/gpufleet/irq.json
+StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot
@@ -46,7 +48,6 @@ ProtectHome=yes
 ProtectControlGroups=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
-PrivateNetwork=yes
 PrivateTmp=yes
 NoNewPrivileges=yes
 CapabilityBoundingSet=
