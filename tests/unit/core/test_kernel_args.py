@@ -121,6 +121,11 @@ def test_displaced_values_are_named_and_come_back() -> None:
     assert merge(isolated, (), record.next((), ())) == ["quiet", "isolcpus=2-3"]
 
 
+def test_the_value_displaced_last_is_the_one_that_comes_back() -> None:
+    record = NO_RECORD.next(ISOLATED, ["isolcpus=2-3", "nohz_full=3"]).next((), ()).next(ISOLATED, ["isolcpus=4"])
+    assert record.displaced == ("nohz_full=3", "isolcpus=4")
+
+
 def test_the_record_survives_its_file() -> None:
     record = Record(ISOLATED, ("idle=poll",), ("isolcpus=2-3",))
     assert Record.parse(record.render()) == record
