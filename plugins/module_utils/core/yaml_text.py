@@ -73,7 +73,7 @@ def blocks(text: str, name: str) -> List[Block]:
             found.append(Block(key, [line]))
         elif not line.strip() or line.startswith("#") or (line.rstrip() == "---" and not any(block.key for block in found)):
             found.append(Block(None, [line]))
-        elif found and line[0] in " -\t":
+        elif found and (line[0] in " \t" or line.startswith("- ")):
             _owner(found, name, number).lines.append(line)
         else:
             raise InvalidInput(

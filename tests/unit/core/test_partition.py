@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from strategies import make_topology, reference, topologies
+
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet, union
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.notes import Notes
 from ansible_collections.gpufleet.node.plugins.module_utils.core.partition import Partition, partition
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
-from hypothesis import assume, given
-from hypothesis import strategies as st
-from strategies import make_topology, reference, topologies
 
 
 def divide(topology: Topology, **variables: object) -> Partition:

@@ -6,6 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from strategies import GIB, KUBEADM, device, interrupts_of, make_topology, reference, topologies
+
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json, to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet, union
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
@@ -19,9 +23,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import
     Software,
     Topology,
 )
-from hypothesis import assume, given
-from hypothesis import strategies as st
-from strategies import GIB, KUBEADM, device, interrupts_of, make_topology, reference, topologies
 
 
 def plan_for(topology: Topology, **variables: Any) -> Plan:
@@ -200,7 +201,8 @@ def test_reserved_memory_adds_up_to_the_byte(topology: Topology, kube: int, syst
 def test_whenever_eviction_is_written_the_whole_set_is() -> None:  # B3
     written = plan_for(make_topology(), eviction_hard={"nodefs.available": "12%"}).kubelet["configuration"]["evictionHard"]
     assert written == {
-        "memory.available": "100Mi", "nodefs.available": "12%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"
+        "memory.available": "100Mi", "nodefs.available": "12%", "nodefs.inodesFree": "5%", "imagefs.available": "15%",
+        "imagefs.inodesFree": "5%",
     }  # fmt: skip
     assert "evictionHard" not in plan_for(make_topology()).kubelet["configuration"]
 

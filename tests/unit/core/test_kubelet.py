@@ -1,0 +1,192 @@
+"""The kubelet concern: the right place, other people's lines, and what kubelet reads in the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import KUBEADM, make_topology
+
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, RESTART, File, Observation
+from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, merge
+from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
+from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
+from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet
+
+K3S = Kubelet("k3s", "k3s-agent.service", "1.34.1+k3s1", config_dir="/var/lib/rancher/k3s/agent/etc/kubelet.conf.d")
+PLAIN = Kubelet(
+    "plain", "kubelet.service", "1.34.4", config_file="/etc/kubernetes/kubelet.yaml", config_dir="/etc/kubernetes/kubelet.conf.d"
+)
+
+MAIN = """\
+# somebody's file
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous:
+    enabled: false   # never
+clusterDNS:
+- 10.96.0.10
+
+cgroupDriver: systemd
+evictionHard:
+  memory.available: 500Mi
+  pid.available: 5%
+maxPods: 250
+"""
+
+NOTHING = Reading()
+
+
+def section(kubelet: Kubelet = KUBEADM, **variables: Any) -> dict[str, Any]:
+    return build_plan(make_topology(kubelet=kubelet), policy_from_variables(variables)).kubelet
+
+
+def files(plan_section: dict[str, Any], reading: Reading = NOTHING) -> dict[str, File]:
+    found = [one for one in artifacts({"kubelet": plan_section}, reading) if isinstance(one, File)]
+    return {one.path: one for one in found}
+
+
+def observations(plan_section: dict[str, Any], reading: Reading = NOTHING) -> list[Observation]:
+    return [one for one in artifacts({"kubelet": plan_section}, reading) if isinstance(one, Observation)]
+
+
+# --- a drop-in --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kubelet", [K3S, PLAIN])
+def test_a_drop_in_where_kubelet_reads_one(kubelet: Kubelet) -> None:  # A23, B16
+    wanted = section(kubelet)
+    path = kubelet.config_dir + "/zz-gpufleet.conf"
+    text = files(wanted)[path].edit(None)
+    assert yaml.safe_load(text) == wanted["configuration"]
+    assert text.endswith("topologyManagerScope: container\n")
+    assert 'reservedSystemCPUs: "0,8,16,24"\n' in text
+    assert '  full-pcpus-only: "true"\n' in text
+    assert {"apiVersion", "kind"} <= set(yaml.safe_load(text))
+
+
+def test_a_drop_in_of_ours_that_nobody_reads_goes() -> None:
+    path = "/etc/kubernetes/kubelet.conf.d/zz-gpufleet.conf"
+    reading = Reading(ours=(path,))
+    assert files(section(KUBEADM), reading)[path].edit("x") is None  # B16: never left empty
+    assert files({}, reading)[path].edit("x") is None
+    assert files(section(PLAIN), reading)[path].edit("x") is not None
+
+
+def test_a_drop_in_cannot_take_an_option_away_so_it_is_set_to_false() -> None:
+    options = 'cpuManagerPolicy: static\ncpuManagerPolicyOptions:\n  align-by-socket: "true"\n'
+    main = MAIN + options + "featureGates:\n  CPUManagerPolicyAlphaOptions: true\n"
+    written = yaml.safe_load(files(section(PLAIN), Reading(main=main))[PLAIN.config_dir + "/zz-gpufleet.conf"].edit(None))
+    assert written["cpuManagerPolicyOptions"]["align-by-socket"] == "false"
+    assert written["featureGates"] == {"CPUManagerPolicyAlphaOptions": True}  # A16: "false" needs the gate too
+    with pytest.raises(InvalidInput, match="another of its files sets align-by-socket"):
+        artifacts({"kubelet": section(PLAIN, cpu_manager_policy="none")}, Reading(main=main))
+
+
+@pytest.mark.parametrize(
+    ("main", "sentence"),
+    [(MAIN + "systemReservedCgroup: /system.slice\n", "together with systemReservedCgroup"),  # A21
+     (MAIN + "kubeReserved:\n  memory: 1Gi\n", "adds up to 100Mi"),  # B2: the base reserves what our sum doesn't know
+     ("{ not json", "neither YAML nor JSON"), ("- a\n", "can't be merged into")],
+)  # fmt: skip
+def test_the_rules_look_at_what_all_files_make_together(main: str, sentence: str) -> None:
+    for kubelet in (PLAIN, KUBEADM):
+        if kubelet is KUBEADM and "json" in main:
+            continue
+        with pytest.raises(InvalidInput, match=sentence):
+            artifacts({"kubelet": section(kubelet, profile="aligned")}, Reading(main=main))
+
+
+def test_other_drop_ins_count_too() -> None:
+    reading = Reading(drop_ins={PLAIN.config_dir + "/10-reserve.conf": "systemReserved:\n  memory: 2Gi\n"})
+    with pytest.raises(InvalidInput, match="adds up to 100Mi"):
+        artifacts({"kubelet": section(PLAIN, profile="aligned")}, reading)
+    artifacts({"kubelet": section(PLAIN, profile="aligned", system_reserved={"memory": "1Gi"})}, reading)
+
+
+def test_a_json_file_is_read_but_not_merged_into() -> None:
+    artifacts({"kubelet": section(PLAIN)}, Reading(main='{"kind": "KubeletConfiguration", "maxPods": 100}'))
+    with pytest.raises(InvalidInput, match="Rewrite it in block style"):
+        artifacts({"kubelet": section(KUBEADM)}, Reading(main='{"kind": "KubeletConfiguration"}'))
+
+
+# --- merging into the main file -----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_others_stay_as_they_are() -> None:
+    configuration = section(KUBEADM, profile="aligned")["configuration"]
+    merged = merge(MAIN, configuration, "config.yaml")
+    expected = yaml.safe_load(MAIN)
+    expected["evictionHard"] = {**expected["evictionHard"], **configuration["evictionHard"]}
+    assert yaml.safe_load(merged) == {**configuration, **expected}
+    ours = set(merged.splitlines()) - set(MAIN.splitlines())
+    rest = [line for line in merged.splitlines() if line not in ours]
+    assert rest == [line for line in MAIN.splitlines() if line != "  memory.available: 500Mi" and line != "  pid.available: 5%"]
+    assert merge(merged, configuration, "config.yaml") == merged
+
+
+def test_a_file_that_is_missing_or_empty_is_made() -> None:
+    configuration = section()["configuration"]
+    for nothing in (None, ""):
+        assert yaml.safe_load(merge(nothing, configuration, "x")) == configuration
+    assert merge(None, {}, "x") is None
+    assert merge(MAIN, {}, "x") == MAIN
+
+
+PROFILE = st.sampled_from(("colocation", "aligned", "isolated"))
+SWAP = st.sampled_from(("off", "keep"))
+
+
+@given(PROFILE, SWAP, PROFILE, SWAP)
+def test_a_change_of_profile_leaves_no_residue(before: str, swap_before: str, after: str, swap_after: str) -> None:
+    first = section(profile=before, swap=swap_before, kubelet_version="1.31.0")["configuration"]
+    second = section(profile=after, swap=swap_after)["configuration"]
+    clean = MAIN.replace("evictionHard:\n  memory.available: 500Mi\n  pid.available: 5%\n", "")
+    one = merge(clean, first, "x")
+    assert merge(one, first, "x") == one
+    two = merge(one, second, "x")
+    assert merge(two, second, "x") == two
+    assert yaml.safe_load(two) == yaml.safe_load(merge(clean, second, "x"))
+    assert merge(two, {}, "x") == clean
+
+
+def test_an_upgrade_that_rewrites_the_file_is_drift_and_nothing_worse() -> None:  # B18
+    configuration = section()["configuration"]
+    rewritten = yaml.safe_dump(yaml.safe_load(merge(MAIN, configuration, "x")))
+    again = merge(rewritten, configuration, "x")
+    assert again != rewritten and again.startswith(MARK)
+    assert yaml.safe_load(again) == yaml.safe_load(rewritten)
+
+
+# --- restart and flags --------------------------------------------------------------------------------------------------------------------
+
+
+def test_kubelet_has_to_be_restarted_when_its_file_changes_or_has_changed() -> None:
+    wanted = section()
+    text = merge(MAIN, wanted["configuration"], "x")
+    before = observations(wanted, Reading(main=MAIN, own_text=MAIN))
+    assert [(one.item, one.status, one.until) for one in before] == [("kubelet.service", PENDING, RESTART)]
+    assert observations(wanted, Reading(main=text, own_text=text)) == []
+    assert [one.item for one in observations(wanted, Reading(main=text, own_text=text, stale=True))] == ["kubelet.service"]
+
+
+def test_state_files_of_another_policy_are_named() -> None:  # A1
+    wanted = section()
+    text = merge(MAIN, wanted["configuration"], "x")
+    states = {"cpu_manager_state": '{"policyName":"none","defaultCpuSet":"","checksum":1}', "memory_manager_state": '{"policyName":"None"}'}
+    found = observations(wanted, Reading(main=text, own_text=text, states=states))
+    assert [one.item for one in found] == ["cpu_manager_state"]
+    assert "drain" in found[0].message
+    torn = observations(wanted, Reading(main=text, own_text=text, states={"cpu_manager_state": '{"policy'}))  # A27
+    assert [one.item for one in torn] == ["cpu_manager_state"]
+
+
+def test_flags_that_beat_the_file_are_somebody_elses() -> None:  # B17
+    kubelet = Kubelet("plain", "kubelet.service", "1.34.4", config_file="/k.yaml", flags={"reserved-cpus": "0", "node-ip": "::1"})
+    found = [one for one in observations(section(kubelet)) if one.status == FOREIGN]
+    assert [one.item for one in found] == ["kubelet flag --reserved-cpus"]
