@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from launcher.launching import Machine, build_launcher, build_program, run
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import struct
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,13 @@ def build_program(name: str, out: Path, compiler: str = "gcc", *flags: str) -> P
     command = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{SOURCE}", *flags, "-o", str(program)]
     subprocess.run([*command, str(PROGRAMS / f"{name}.c")], check=True, capture_output=True, text=True)
     return program
+
+
+def needs_no_loader(program: Path) -> bool:
+    """Whether a 64-bit little-endian ELF program is static: none of its program headers is PT_INTERP."""
+    content = program.read_bytes()
+    offset, size, number = *struct.unpack_from("<Q", content, 32), *struct.unpack_from("<HH", content, 54)
+    return all(struct.unpack_from("<I", content, offset + index * size)[0] != 3 for index in range(number))
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from launcher.launching import Machine, Node, build_program, listed, run
 
 MALFORMED = {
@@ -56,10 +55,9 @@ def test_well_formed(numaspread: Path, tmp_path: Path, text: str) -> None:
     assert f"\nnodes: {listed(ids)}\n" in run(numaspread, "--root", root, "--nodes", text, "--dry-run").stdout
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_million_inputs(built: Path, seed: int) -> None:
+def test_a_million_inputs(built: Path) -> None:
     fuzz = build_program("fuzz_list", built)
-    result = run(fuzz, "1000000", str(seed))
+    result = run(fuzz, "1000000", "1")
     assert result.returncode == 0, result.stdout
 
 

@@ -6,7 +6,6 @@ import errno
 from pathlib import Path
 
 import pytest
-
 from launcher.launching import INTERLEAVE, SECCOMP, Machine, Node, found, refusals, run
 from launcher.test_running import namespace
 
