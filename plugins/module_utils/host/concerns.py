@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from . import boot, irq, kubelet, tuning
+from . import boot, irq, kubelet, launcher, tuning
 from .concern import Concern
 
-CONCERNS: Tuple[Concern, ...] = (boot.CONCERN, tuning.CONCERN, irq.CONCERN, kubelet.CONCERN)
+CONCERNS: Tuple[Concern, ...] = (boot.CONCERN, tuning.CONCERN, irq.CONCERN, kubelet.CONCERN, launcher.CONCERN)
