@@ -61,7 +61,8 @@ reboot_required:
   type: bool
   sample: false
 restart_required:
-  description: What has to be restarted; kubelet's state files are listed where it would not start on them.
+  description: kubelet's unit, where a restart completes the change. Where kubelet would not start on its state files, they are among
+    RV(findings) instead.
   returned: success
   type: list
   elements: str

@@ -237,20 +237,16 @@ def _flags(kubelet: Mapping[str, Any], configuration: Mapping[str, Any]) -> List
 
 
 def _restart(kubelet: Mapping[str, Any], configuration: Mapping[str, Any], reading: Reading, changes: bool) -> List[Artifact]:
-    """kubelet reads its configuration at its start, and refuses to start on state files of another policy (A1)."""
-    found: List[Artifact] = []
+    """kubelet reads its configuration at its start, and refuses to start on state files of another policy (A1): then a mere restart
+    would be the end of it, so none is asked for."""
+    wanted = {"cpu_manager_state": configuration["cpuManagerPolicy"], "memory_manager_state": configuration["memoryManagerPolicy"]}
+    blocking = [name for name, text in reading.states.items() if _state_policy(text) != wanted[name]]
+    if blocking:
+        message = "is of another policy than %s, so kubelet will not start on it: drain, stop %s, remove the file, start it"
+        return [Observation(name, PENDING, message % (wanted[name], kubelet["unit"])) for name in blocking]
     if changes or reading.stale:
-        found.append(Observation(kubelet["unit"], PENDING, "reads its configuration when it is restarted", RESTART))
-    for name, policy in (
-        ("cpu_manager_state", configuration["cpuManagerPolicy"]),
-        ("memory_manager_state", configuration["memoryManagerPolicy"]),
-    ):
-        if name in reading.states and _state_policy(reading.states[name]) != policy:
-            message = (
-                "is of another policy than %s, so kubelet will not start on it: drain, stop kubelet, remove the file, start it" % policy
-            )
-            found.append(Observation(name, PENDING, message, RESTART))
-    return found
+        return [Observation(kubelet["unit"], PENDING, "reads its configuration when it is restarted", RESTART)]
+    return []
 
 
 def _state_policy(text: str) -> Optional[str]:

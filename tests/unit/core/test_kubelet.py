@@ -181,7 +181,9 @@ def test_state_files_of_another_policy_are_named() -> None:  # A1
     states = {"cpu_manager_state": '{"policyName":"none","defaultCpuSet":"","checksum":1}', "memory_manager_state": '{"policyName":"None"}'}
     found = observations(wanted, Reading(main=text, own_text=text, states=states))
     assert [one.item for one in found] == ["cpu_manager_state"]
-    assert "drain" in found[0].message
+    assert "drain" in found[0].message and found[0].until == ""
+    changed = observations(wanted, Reading(main=MAIN, own_text=MAIN, states=states))
+    assert [one.item for one in changed] == ["cpu_manager_state"]  # restarted as it is, kubelet would not come back
     torn = observations(wanted, Reading(main=text, own_text=text, states={"cpu_manager_state": '{"policy'}))  # A27
     assert [one.item for one in torn] == ["cpu_manager_state"]
 
