@@ -51,9 +51,10 @@ def with_offline(groups: Sequence[CpuSet], offline: CpuSet) -> List[CpuSet]:
     """The groups as they are when all CPUs are online, as far as the other groups show.
 
     The kernel shows no siblings of an offline CPU. But groups of one kind have one pattern (first CPU and offsets), so an incomplete
-    group is completed, or a vanished one restored, where the pattern of another fits and needs nothing but offline CPUs.
+    group is completed, or a vanished one restored, where the pattern of another fits and needs nothing but offline CPUs. A single group
+    holds everything.
     """
-    if len(groups) == 1:
+    if len(groups) == 1 and len(groups[0]) > len(offline):
         return [groups[0] | offline]
     found = [group.bits for group in groups]
     patterns = sorted({bits // (bits & -bits) for bits in found}, key=lambda bits: (-bin(bits).count("1"), bits))
