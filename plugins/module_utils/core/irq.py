@@ -176,10 +176,10 @@ def _observations(planned: PlannedDevice, live: Live, places: Sequence[Place]) -
     elif live.online is not None and planned.cpus.isdisjoint(live.online):
         yield Observation(item, NOT_APPLICABLE, "left alone: of its CPUs %s none is online" % planned.cpus)
     if managed:
-        message = "IRQ %s: kernel-managed, so only isolcpus=managed_irq keeps them off isolated CPUs" % managed
-        yield Observation(item, NOT_APPLICABLE, message)
+        message = "kernel-managed, so only isolcpus=managed_irq keeps them off isolated CPUs"
+        yield Observation("%s (IRQ %s)" % (item, managed), NOT_APPLICABLE, message)
     if moving:
-        yield Observation(item, PENDING, "IRQ %s: the affinity is right, the move comes with the next interrupt" % moving, INTERRUPT)
+        yield Observation("%s (IRQ %s)" % (item, moving), PENDING, "the affinity is right, the next interrupt moves it", INTERRUPT)
     if settled:
         yield Observation(item, IN_PLACE, "%d spread over CPUs %s" % (settled, planned.cpus))
 

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core import irq
-from ansible_collections.gpufleet.node.plugins.module_utils.core.change import DRIFT, IN_PLACE, NOT_APPLICABLE, PENDING, KernelValue
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import (
+    DRIFT,
+    IN_PLACE,
+    NOT_APPLICABLE,
+    PENDING,
+    KernelValue,
+    Observation,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Interrupt
@@ -132,10 +139,10 @@ def test_each_state_is_told_apart():
         managed=frozenset([33]),
     )
     artifacts = irq.placement(section(["0-1"]), state)
-    assert [(status, message.split(":")[0]) for status, message in told(artifacts)] == [
-        (NOT_APPLICABLE, "IRQ 33"),
-        (PENDING, "IRQ 31"),
-        (IN_PLACE, "2 spread over CPUs 0-1"),
+    assert [(a.item, a.status) for a in artifacts if isinstance(a, Observation)] == [
+        ("interrupts of 0000:00:00.0 (IRQ 33)", NOT_APPLICABLE),
+        ("interrupts of 0000:00:00.0 (IRQ 31)", PENDING),
+        ("interrupts of 0000:00:00.0", IN_PLACE),
     ]
     assert written(artifacts) == {"/proc/irq/32/smp_affinity_list": ("0", "1")}
 
