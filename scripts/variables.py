@@ -39,8 +39,8 @@ def cell(text: str) -> str:
 
 def with_table(readme: str) -> str:
     """The README with the table as it should be."""
-    head, _, rest = readme.partition(BEGIN)
-    _, _, tail = rest.partition(END)
+    head, unused, rest = readme.partition(BEGIN)
+    tail = rest.partition(END)[2]
     return head + BEGIN + "\n" + table() + "\n" + END + tail
 
 

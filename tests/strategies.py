@@ -149,7 +149,7 @@ def topologies(draw: st.DrawFn, **fixed: Any) -> Topology:
         gap=draw(st.integers(0, 9)),
         offline=sorted(draw(st.sets(st.integers(0, total - 1), max_size=total - 1))),
         node_ids=ids[:count],
-        memory=[GIB] + [draw(st.sampled_from((0, GIB, 64 * GIB))) for _ in range(count - 1)],
+        memory=[GIB] + [draw(st.sampled_from((0, GIB, 64 * GIB))) for unused in range(count - 1)],
         extra_nodes=extra,
         gpus_per_node=draw(st.integers(0, 2)),
         **fixed,

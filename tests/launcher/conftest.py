@@ -48,7 +48,7 @@ def decide(numaspread: Path, tmp_path: Path) -> Callable[..., dict[str, list[str
         assert result.returncode == 0, result.stderr
         decision: dict[str, list[str]] = {"said": result.stderr.splitlines()}
         for line in result.stdout.splitlines():
-            key, _, value = line.partition(": ")
+            key, unused, value = line.partition(": ")
             decision.setdefault(key, []).append(value)
         return decision
 

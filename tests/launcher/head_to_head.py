@@ -145,7 +145,7 @@ def main() -> int:
         work = Path(folder)
         launcher, refuse = build_launcher(work), build_program("refuse", work)
         for case in CASES:
-            (ours, _), (theirs, said) = compare(case, work, launcher, refuse)
+            (ours, unused), (theirs, said) = compare(case, work, launcher, refuse)
             wrong += ours != case.expected
             print(f"| {case.title} | {ours}{'' if ours == case.expected else f' (expected {case.expected})'} | {theirs} | {said} |")
     return 1 if wrong else 0

@@ -74,8 +74,8 @@ def test_call_by_its_number(emulated: list[str]) -> None:
     """-strace names a call by the number that the guest used, so a wrong number would show as another call."""
     trace = run(emulated[0], "-strace", emulated[1], "true").stderr
     calls = re.findall(r"^\d+ (\w+)\(([^)]*)\)", trace, re.MULTILINE)
-    assert [name for name, _ in calls if "mempolicy" in name] == ["get_mempolicy", "set_mempolicy"]
-    policy, _, maxnode = next(arguments for name, arguments in calls if name == "set_mempolicy").split(",")[:3]
+    assert [name for name, unused in calls if "mempolicy" in name] == ["get_mempolicy", "set_mempolicy"]
+    policy, unused, maxnode = next(arguments for name, arguments in calls if name == "set_mempolicy").split(",")[:3]
     assert (policy, maxnode) == ("3", "1025")
 
 

@@ -141,11 +141,11 @@ def test_auto_takes_what_it_should_on_any_machine(
 ) -> None:
     """Allowed with memory and CPUs; if there is none, allowed with memory; never anything else."""
     machine = Machine(
-        {number: Node([index] if cpus else [], int(memory)) for index, (number, (cpus, memory, _)) in enumerate(sorted(nodes.items()))},
-        mems_allowed=[number for number, (_, _, allowed) in nodes.items() if allowed],
+        {n: Node([index] if cpus else [], int(memory)) for index, (n, (cpus, memory, unused)) in enumerate(sorted(nodes.items()))},
+        mems_allowed=[number for number, (unused, unused, allowed) in nodes.items() if allowed],
     )
     root = machine.write(tmp_path_factory.mktemp("machine") / "root", lists=data.draw(st.booleans()))
-    usable = {number for number, (_, memory, allowed) in nodes.items() if memory and allowed}
+    usable = {number for number, (unused, memory, allowed) in nodes.items() if memory and allowed}
     wanted = {number for number in usable if nodes[number][0]} or usable
     result = run(numaspread, "--root", root, "--dry-run")
     assert result.returncode == (0 if wanted else 125)

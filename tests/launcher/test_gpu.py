@@ -108,7 +108,7 @@ def test_rank_with_one_gpu_for_each_rank(place: Place) -> None:
 
 @pytest.mark.parametrize("variables", [{}, {"LOCAL_RANK": ""}, {"LOCAL_RANK": "x"}, {"LOCAL_RANK": "8"}, {"LOCAL_RANK": "1 "}])
 def test_rank_that_means_nothing_is_refused(place: Place, variables: dict[str, str]) -> None:
-    _, result = place("rank", SERVER, **variables)
+    unused, result = place("rank", SERVER, **variables)
     assert result.returncode == 125
     assert len(result.stderr.splitlines()) == 1
     gpu, result = place("rank", SERVER, "--best-effort", **variables)

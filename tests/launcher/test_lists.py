@@ -50,7 +50,7 @@ def test_well_formed(numaspread: Path, tmp_path: Path, text: str) -> None:
     root = Machine({number: Node([number]) for number in range(8)}).write(tmp_path / "root")
     ids: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.partition("-")
+        first, unused, last = part.partition("-")
         ids.update(range(int(first), int(last or first) + 1))
     assert f"\nnodes: {listed(ids)}\n" in run(numaspread, "--root", root, "--nodes", text, "--dry-run").stdout
 

@@ -24,7 +24,7 @@ def descriptions(draw: st.DrawFn, *, devices: bool = True, offline: bool = True)
         cpu["package_ids"] = sorted(draw(st.sets(st.integers(0, 40), min_size=packages, max_size=packages)))
     with_cpus = packages * nodes_per_package
     ids = sorted(draw(st.sets(st.integers(0, 255), min_size=with_cpus, max_size=with_cpus + 3)))
-    memory = [f"{draw(st.integers(1, 64))}GiB"] + [f"{draw(st.integers(0, 64))}GiB" for _ in ids[1:]]
+    memory = [f"{draw(st.integers(1, 64))}GiB"] + [f"{draw(st.integers(0, 64))}GiB" for unused in ids[1:]]
     nodes = [{"id": id_, "cores": cores // nodes_per_package if number < with_cpus else 0, "memory": size}
              for number, (id_, size) in enumerate(zip(ids, memory))]
     description: dict[str, Any] = {

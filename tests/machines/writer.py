@@ -100,7 +100,7 @@ def _write_cpus(machine: Machine, tree: Tree) -> None:
 def _cache_files(machine: Machine) -> list[list[dict[str, object]]]:
     """For every core the contents of cache/index0 to index3."""
     caches = machine.description["caches"]
-    result: list[list[dict[str, object]]] = [[] for _ in machine.cores]
+    result: list[list[dict[str, object]]] = [[] for unused in machine.cores]
     for level, kind, key, shared in ((1, "Data", "l1d", 1), (1, "Instruction", "l1i", 1), (2, "Unified", "l2", caches["l2_cores"]),
                                      (3, "Unified", "l3", caches["l3_cores"])):
         for number, group in enumerate(machine.groups(shared)):

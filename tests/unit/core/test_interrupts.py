@@ -66,7 +66,7 @@ def test_counts_of_another_width_are_split_off(columns: int) -> None:
     text = (
         "  ".join(f"CPU{cpu}" for cpu in range(columns))
         + "\n12: "
-        + " ".join("7" for _ in range(columns))
+        + " ".join("7" for unused in range(columns))
         + " PCI-MSIX-0000:01:00.0 1-edge nvme0q1\n"
     )
     assert parse_interrupts(text) == {12: InterruptLine("0000:01:00.0", "nvme0q1")}

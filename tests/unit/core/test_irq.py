@@ -68,7 +68,7 @@ def nodes(draw):
     homes = draw(st.lists(st.sampled_from(["0-1", "2-3", "2-3,7"]), min_size=1, max_size=6))
     counts = draw(st.lists(st.integers(0, 40), min_size=len(homes), max_size=len(homes)))
     numbers = iter(draw(st.permutations(range(20, 21 + sum(counts)))))
-    groups = [sorted(next(numbers) for _ in range(count)) for count in counts]
+    groups = [sorted(next(numbers) for unused in range(count)) for count in counts]
     managed = draw(st.sets(st.sampled_from([n for group in groups for n in group]))) if any(counts) else set()
     return section(homes), live(*groups, managed=frozenset(managed))
 
@@ -106,7 +106,7 @@ def test_nothing_is_left_to_write_after_a_run(node):
     assert not written(irq.placement(plan, after(state, artifacts)))
     # The old CPU still gets them: neither drift nor written again.
     waiting = irq.placement(plan, after(state, artifacts, effective=CpuSet([15])))
-    assert not written(waiting) and not any(status == DRIFT for status, _ in told(waiting))
+    assert not written(waiting) and not any(status == DRIFT for status, unused in told(waiting))
     moved = len(written(artifacts))
     assert not moved or any(status == PENDING and "next interrupt" in message for status, message in told(waiting))
 
@@ -122,7 +122,7 @@ def test_a_shared_line_goes_with_the_first_device():
 def test_offline_cpus_take_none():
     assert set(own_cpus(section(["0-3"]), live([30, 31, 32], online=CpuSet([1, 2]))).values()) == {1, 2}
     alone = irq.placement(section(["8-9"]), live([30], online=CpuSet([1, 2])))
-    assert not written(alone) and [status for status, _ in told(alone)] == [NOT_APPLICABLE]
+    assert not written(alone) and [status for status, unused in told(alone)] == [NOT_APPLICABLE]
 
 
 def test_each_state_is_told_apart():
@@ -155,7 +155,7 @@ def test_on_another_cpu_of_its_device_it_may_only_move_to_its_own():
 
 def test_refusals_are_facts_not_faults():
     (value,) = [a for a in irq.placement(section(["0-1"]), live([57])) if isinstance(a, KernelValue) and a.path != irq.DEFAULT_AFFINITY]
-    assert {name: status for name, (status, _) in value.refusals.items()} == dict.fromkeys(
+    assert {name: status for name, (status, unused) in value.refusals.items()} == dict.fromkeys(
         ("EIO", "EPERM", "ENOSPC", "ENOENT"), NOT_APPLICABLE
     )  # E1 E2 E4
 

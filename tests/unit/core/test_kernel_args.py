@@ -102,7 +102,7 @@ def test_a_node_ends_the_same_whatever_plans_it_had_before(line: list[str], path
 @given(lines, plans, plans, st.integers(0, 2))
 def test_a_run_killed_half_way_is_finished_by_the_next(line: list[str], first: Any, second: Any, done: int) -> None:
     record = NO_RECORD.next(first, kernel_args.displaced_by(first, line))
-    entries = [merge(line, first, record) for _ in range(2)]
+    entries = [merge(line, first, record) for unused in range(2)]
     record = record.next(second, kernel_args.displaced_by(second, entries[0], record))
     entries = [merge(entry, second, record) if position < done else entry for position, entry in enumerate(entries)]
     again = Record.parse(record.render())

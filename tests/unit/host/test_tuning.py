@@ -145,7 +145,7 @@ def test_swap_is_shut_out_on_every_way_and_comes_back_byte_for_byte(tmp_path):  
 
 def test_a_commented_line_gets_no_second_comment(tmp_path):  # F24
     root = swap_node(tmp_path)
-    for _ in range(3):
+    for unused in range(3):
         run(root, {"swap": "off"})
     assert (root / "etc/fstab").read_text().count(swap.FSTAB_MARK) == 2
 

@@ -7,11 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -101,7 +101,7 @@ def test_interrupts_agree_with_devices(machine: tuple[str, Path]) -> None:
     facts = expected(load(name))
     header, *lines = (root / "proc/interrupts").read_text().splitlines()
     assert header.split() == [f"CPU{cpu}" for cpu in sorted(parse_cpulist(facts["cpus"]["online"]))]
-    rows = {label.strip(): rest.split() for label, _, rest in (line.partition(":") for line in lines)}
+    rows = {label.strip(): rest.split() for label, unused, rest in (line.partition(":") for line in lines)}
     assert all(len(rest) > len(header.split()) for label, rest in rows.items() if label.isdigit())
     for address, irqs in facts["interrupts"].items():
         device = root / "sys/bus/pci/devices" / address
@@ -242,7 +242,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("description", "sentence"), WRONG, ids=[sentence[:40] for _, sentence in WRONG])
+@pytest.mark.parametrize(("description", "sentence"), WRONG, ids=[sentence[:40] for unused, sentence in WRONG])
 def test_wrong_descriptions_get_one_sentence(description: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(DescriptionError) as error:
         expected(description)
