@@ -81,21 +81,30 @@ static void add(struct set *s, unsigned id)
     s->word[id / WORD_BITS] |= 1UL << id % WORD_BITS;
 }
 
-static bool is_equal(struct set a, struct set b)
+static bool is_equal(const struct set *a, const struct set *b)
 {
-    return memcmp(&a, &b, sizeof a) == 0;
+    return memcmp(a, b, sizeof *a) == 0;
 }
 
-static struct set without(struct set a, struct set b)
+static bool is_empty(const struct set *s)
 {
+    return is_equal(s, &empty);
+}
+
+static struct set both(const struct set *a, const struct set *b)
+{
+    struct set s;
     for (unsigned i = 0; i < WORDS; i++)
-        a.word[i] &= ~b.word[i];
-    return a;
+        s.word[i] = a->word[i] & b->word[i];
+    return s;
 }
 
-static struct set both(struct set a, struct set b)
+static struct set without(const struct set *a, const struct set *b)
 {
-    return without(a, without(a, b));
+    struct set s;
+    for (unsigned i = 0; i < WORDS; i++)
+        s.word[i] = a->word[i] & ~b->word[i];
+    return s;
 }
 
 /* The first id from `id` on that is in the set, or that isn't; MAX_CPUS if there is none. */
@@ -106,25 +115,28 @@ static unsigned next(const struct set *s, unsigned id, bool in)
     return id;
 }
 
-/* "0-3,8", or "none" */
-static const char *list_text(char text[MAX_TEXT], struct set s)
+/* "0-3,8", or "none"; valid until the fifth call after this one. */
+static const char *list_text(const struct set *s)
 {
+    static char texts[5][MAX_TEXT];
+    static unsigned calls;
+    char *text = texts[calls++ % 5];
     int n = 0;
-    for (unsigned id = next(&s, 0, true), end; id < MAX_CPUS; id = next(&s, end, true)) {
-        end = next(&s, id, false);
+    for (unsigned id = next(s, 0, true), end; id < MAX_CPUS; id = next(s, end, true)) {
+        end = next(s, id, false);
         n += sprintf(text + n, end - id == 1 ? "%s%u" : "%s%u-%u", n ? "," : "", id, end - 1);
     }
     return n ? text : "none";
 }
-#define LIST(set) list_text((char[MAX_TEXT]){ "" }, set)
 
-static const char *mask_text(char text[MAX_TEXT], struct set s)
+static const char *mask_text(const struct set *s)
 {
+    static char text[MAX_TEXT];
     int i = WORDS - 1, n;
-    while (i > 0 && s.word[i] == 0)
+    while (i > 0 && s->word[i] == 0)
         i--;
-    for (n = sprintf(text, "0x%lx", s.word[i]); i-- > 0;)
-        n += sprintf(text + n, "%0*lx", WORD_BITS / 4, s.word[i]);
+    for (n = sprintf(text, "0x%lx", s->word[i]); i-- > 0;)
+        n += sprintf(text + n, "%0*lx", WORD_BITS / 4, s->word[i]);
     return text;
 }
 
@@ -182,8 +194,10 @@ static struct set parse_list_option(const char *name, const char *list, unsigned
 #define NVIDIA_DIR "/proc/driver/nvidia/gpus"
 #define WEIGHT_DIR "/sys/kernel/mm/mempolicy/weighted_interleave"
 
-__attribute__((format(printf, 2, 3))) static const char *path_text(char path[MAX_PATH], const char *format, ...)
+/* A path under the root, valid until the next call. */
+__attribute__((format(printf, 1, 2))) static const char *rooted(const char *format, ...)
 {
+    static char path[MAX_PATH];
     int n = snprintf(path, MAX_PATH, "%s", opt[ROOT] ? opt[ROOT] : "");
     va_list args;
     va_start(args, format);
@@ -192,7 +206,6 @@ __attribute__((format(printf, 2, 3))) static const char *path_text(char path[MAX
     va_end(args);
     return path;
 }
-#define PATH(...) path_text((char[MAX_PATH]){ "" }, __VA_ARGS__)
 
 static bool exists(const char *path)
 {
@@ -203,16 +216,13 @@ static bool exists(const char *path)
 static char *read_text(const char *path)
 {
     static char text[MAX_TEXT];
-    size_t size = 0;
-    ssize_t got = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return NULL;
-    while (size < sizeof text - 1 && (got = read(fd, text + size, sizeof text - 1 - size)) > 0)
-        size += (size_t)got;
+    ssize_t size = read(fd, text, sizeof text - 1); /* files of sysfs and procfs come whole */
     close(fd);
-    text[size > 0 && text[size - 1] == '\n' ? size - 1 : size] = '\0';
-    return got < 0 ? NULL : text;
+    text[size > 0 ? size - (text[size - 1] == '\n') : 0] = '\0';
+    return size < 0 ? NULL : text;
 }
 
 /* What a line of the text has behind `label` and blanks. NULL without such a line. */
@@ -241,31 +251,38 @@ struct machine {
     struct set online, memory, cpus, ours; /* nodes: there, with memory, with CPUs, allowed to this process */
 };
 
-/* Nodes as sysfs lists them. A kernel or a capture that lacks the list has a file in each node that isn't empty or zero. */
-static void read_nodes(struct set *nodes, const char *list, const char *file)
+/*
+ * Nodes as sysfs lists them. A kernel or a capture that lacks the list has a file in each node that isn't empty or zero.
+ * False without a folder of nodes.
+ */
+static bool read_nodes(struct set *nodes, const char *list, const char *file)
 {
-    if (read_list(nodes, MAX_NODES, read_text(PATH(NODE_DIR "/%s", list))))
-        return;
+    if (read_list(nodes, MAX_NODES, read_text(rooted(NODE_DIR "/%s", list))))
+        return true;
     *nodes = empty;
-    for (unsigned node = 0; node < MAX_NODES; node++) {
-        char *text = read_text(PATH(NODE_DIR "/node%u/%s", node, file));
+    bool folder = exists(rooted(NODE_DIR));
+    for (unsigned node = 0; folder && node < MAX_NODES; node++) {
+        char *text = read_text(rooted(NODE_DIR "/node%u/%s", node, file));
         bool filled = text && *text;
         const char *total = field(text, "MemTotal:");
         if (filled && (!total || strtoull(total, NULL, 10) > 0))
             add(nodes, node);
     }
+    return folder;
 }
 
 static void read_machine(struct machine *m)
 {
-    bool sysfs = exists(PATH(NODE_DIR));
+    bool sysfs = read_nodes(&m->memory, "has_memory", "meminfo");
     bool told = !opt[ROOT] && syscall(SYS_get_mempolicy, NULL, &m->ours, MAX_NODES + 1UL, NULL, MPOL_F_MEMS_ALLOWED) == 0;
     m->numa = sysfs || told;
     if (sysfs) {
-        read_nodes(&m->online, "online", "cpumap");
-        read_nodes(&m->memory, "has_memory", "meminfo");
         read_nodes(&m->cpus, "has_cpu", "cpulist");
-        if (!told && !read_list(&m->ours, MAX_NODES, field(read_text(PATH("/proc/self/status")), "Mems_allowed_list:")))
+        if (opt[NODES] || opt[GPU] || opt[DRY_RUN] || opt[VERBOSE])
+            read_nodes(&m->online, "online", "cpumap");
+        else /* the others only matter to those who ask */
+            m->online = m->memory;
+        if (!told && !read_list(&m->ours, MAX_NODES, field(read_text(rooted("/proc/self/status")), "Mems_allowed_list:")))
             m->ours = m->online; /* not told by a seccomp profile, an emulator, another root */
     } else if (m->numa) { /* sysfs is hidden: allowed nodes have memory, which ones have CPUs isn't known */
         m->online = m->memory = m->ours;
@@ -310,37 +327,44 @@ static void choose_mode(struct decision *d)
 }
 
 /* Keeps the usable ones of these nodes, and notes of each of the others the first reason against it. */
-static void keep_usable(struct decision *d, const struct machine *m, struct set nodes)
+static void keep_usable(struct decision *d, const struct machine *m, const struct set *nodes)
 {
-    d->absent = without(nodes, m->online);
-    d->no_memory = without(both(nodes, m->online), m->memory);
-    d->forbidden = without(both(both(nodes, m->online), m->memory), m->ours);
-    d->nodes = without(without(without(nodes, d->absent), d->no_memory), d->forbidden);
+    for (unsigned i = 0; i < WORDS; i++) {
+        unsigned long left = nodes->word[i];
+        d->absent.word[i] = left & ~m->online.word[i];
+        left &= m->online.word[i];
+        d->no_memory.word[i] = left & ~m->memory.word[i];
+        left &= m->memory.word[i];
+        d->forbidden.word[i] = left & ~m->ours.word[i];
+        d->nodes.word[i] = left & m->ours.word[i];
+    }
 }
 
 static void choose_nodes(struct decision *d, const struct machine *m)
 {
+    struct set usable = both(&m->memory, &m->ours);
     if (opt[NODES] && strcmp(opt[NODES], "auto") != 0) {
         struct set wanted = parse_list_option("nodes", opt[NODES], MAX_NODES);
         if (!d->mode->takes_nodes)
             fail("--mode %s takes no nodes; leave --nodes out, or give --mode bind", d->mode->name);
-        keep_usable(d, m, wanted);
-        if (!is_equal(d->nodes, wanted))
+        keep_usable(d, m, &wanted);
+        if (!is_equal(&d->nodes, &wanted))
             refuse("--nodes %s asks for nodes that can't be used (not on this machine: %s; without memory: %s; outside the cpuset of this "
-                   "process: %s); name nodes among %s, or give auto", opt[NODES], LIST(d->absent), LIST(d->no_memory),
-                   LIST(d->forbidden), LIST(both(m->memory, m->ours)));
+                   "process: %s); name nodes among %s, or give auto", opt[NODES], list_text(&d->absent), list_text(&d->no_memory),
+                   list_text(&d->forbidden), list_text(&usable));
     } else {
-        keep_usable(d, m, m->online);
-        struct set with_cpus = both(d->nodes, m->cpus);
-        if (!opt[CPULESS] && !is_equal(with_cpus, empty)) {
-            d->no_cpus = without(d->nodes, with_cpus);
+        keep_usable(d, m, &m->online);
+        struct set with_cpus = both(&d->nodes, &m->cpus);
+        if (!opt[CPULESS] && !is_empty(&with_cpus)) {
+            d->no_cpus = without(&d->nodes, &with_cpus);
             d->nodes = with_cpus;
         } else if (!opt[CPULESS] && d->mode->takes_nodes && m->numa && next(&d->nodes, next(&d->nodes, 0, true) + 1, true) < MAX_CPUS)
-            say("no usable node is known to have CPUs, so %s are taken; name nodes with --nodes if one is GPU memory", LIST(d->nodes));
+            say("no usable node is known to have CPUs, so %s are taken; name nodes with --nodes if one is GPU memory",
+                list_text(&d->nodes));
     }
-    if (d->mode->takes_nodes && is_equal(d->nodes, empty)) {
+    if (d->mode->takes_nodes && is_empty(&d->nodes)) {
         refuse("no usable NUMA node is left; widen cpuset.mems (AllowedMemoryNodes=) of this process, or name nodes among %s",
-               LIST(both(m->memory, m->ours)));
+               list_text(&usable));
         d->mode = NULL;
     }
     if (!m->numa)
@@ -371,24 +395,24 @@ static bool parse_address(const char *s, unsigned long *address)
 static bool read_gpu(struct gpu *gpu, const char *name, bool nvidia)
 {
     if (!nvidia) { /* without NVIDIA's list: display controllers and accelerators of NVIDIA and AMD */
-        char *text = read_text(PATH(PCI_DIR "/%s/class", name));
+        char *text = read_text(rooted(PCI_DIR "/%s/class", name));
         if (!text || (strncmp(text, "0x03", 4) != 0 && strncmp(text, "0x12", 4) != 0))
             return false;
-        text = read_text(PATH(PCI_DIR "/%s/vendor", name));
+        text = read_text(rooted(PCI_DIR "/%s/vendor", name));
         return text && (strcmp(text, "0x10de") == 0 || strcmp(text, "0x1002") == 0);
     }
-    const char *uuid = field(read_text(PATH(NVIDIA_DIR "/%s/information", name)), "GPU UUID:");
+    const char *uuid = field(read_text(rooted(NVIDIA_DIR "/%s/information", name)), "GPU UUID:");
     snprintf(gpu->uuid, sizeof gpu->uuid, "%s", uuid ? uuid : "");
-    const char *minor = field(read_text(PATH(NVIDIA_DIR "/%s/information", name)), "Device Minor:");
-    return !minor || access(PATH("/dev/nvidia%s", minor), R_OK | W_OK) == 0 || errno == ENOENT; /* a device cgroup says EPERM */
+    const char *minor = field(read_text(rooted(NVIDIA_DIR "/%s/information", name)), "Device Minor:");
+    return !minor || access(rooted("/dev/nvidia%s", minor), R_OK | W_OK) == 0 || errno == ENOENT; /* a device cgroup says EPERM */
 }
 
 /* The GPUs this process may use, in PCI order. */
 static size_t list_gpus(struct gpu gpus[MAX_GPUS])
 {
     _Alignas(struct dirent64) static char entries[MAX_TEXT];
-    bool nvidia = exists(PATH(NVIDIA_DIR)); /* in a container it holds only the container's GPUs, sysfs holds all */
-    int fd = open(PATH("%s", nvidia ? NVIDIA_DIR : PCI_DIR), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool nvidia = exists(rooted(NVIDIA_DIR)); /* in a container it holds only the container's GPUs, sysfs holds all */
+    int fd = open(rooted("%s", nvidia ? NVIDIA_DIR : PCI_DIR), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     size_t n = 0, i;
     for (ssize_t size; fd >= 0 && (size = getdents64(fd, entries, sizeof entries)) > 0;)
         for (struct dirent64 *entry = (void *)entries; (char *)entry < entries + size; entry = (void *)((char *)entry + entry->d_reclen)) {
@@ -503,11 +527,11 @@ static void choose_gpu_node(struct decision *d, const struct machine *m)
         return;
     unsigned long a = gpu->address;
     sprintf(d->gpu, "%04lx:%02lx:%02lx.%lx", a >> 16, a >> 8 & 255, a >> 3 & 31, a & 7);
-    if (exists(PATH(PCI_DIR)) && !exists(PATH(PCI_DIR "/%s", d->gpu))) {
+    if (exists(rooted(PCI_DIR)) && !exists(rooted(PCI_DIR "/%s", d->gpu))) {
         refuse("--gpu %s: there is no PCI device %s; lspci -D lists the addresses", opt[GPU], d->gpu);
         return;
     }
-    const char *text = read_text(PATH(PCI_DIR "/%s/numa_node", d->gpu));
+    const char *text = read_text(rooted(PCI_DIR "/%s/numa_node", d->gpu));
     long node = text ? strtol(text, NULL, 10) : -1;
     unsigned only = next(&m->online, 0, true);
     if (node < 0 && next(&m->online, only + 1, true) == MAX_CPUS)
@@ -517,17 +541,17 @@ static void choose_gpu_node(struct decision *d, const struct machine *m)
         return;
     }
     add(&node_set, (unsigned)node);
-    keep_usable(d, m, node_set);
-    if (opt[ROOT] ? !read_list(&allowed, MAX_CPUS, field(read_text(PATH("/proc/self/status")), "Cpus_allowed_list:"))
+    keep_usable(d, m, &node_set);
+    if (opt[ROOT] ? !read_list(&allowed, MAX_CPUS, field(read_text(rooted("/proc/self/status")), "Cpus_allowed_list:"))
                   : sched_getaffinity(0, sizeof allowed, (void *)&allowed) != 0)
         memset(&allowed, 0xff, sizeof allowed);
-    read_list(&cpus, MAX_CPUS, read_text(PATH(NODE_DIR "/node%ld/cpulist", node)));
-    d->cpus = both(cpus, allowed);
-    if (!is_equal(d->cpus, empty) && !is_equal(d->nodes, empty))
+    read_list(&cpus, MAX_CPUS, read_text(rooted(NODE_DIR "/node%ld/cpulist", node)));
+    d->cpus = both(&cpus, &allowed);
+    if (!is_empty(&d->cpus) && !is_empty(&d->nodes))
         d->mode = mode;
     else if (m->numa)
         say("this process may use no %s of node %ld, where GPU %s is, so nothing is bound; widen its cpuset",
-            is_equal(d->cpus, empty) ? "CPU" : "memory", node, d->gpu);
+            is_empty(&d->cpus) ? "CPU" : "memory", node, d->gpu);
     if (!d->mode)
         d->cpus = empty;
 }
@@ -535,28 +559,28 @@ static void choose_gpu_node(struct decision *d, const struct machine *m)
 static void print_decision(FILE *to, const struct decision *d, const struct machine *m)
 {
     static char buffer[8 * MAX_TEXT];
-    const struct { struct set nodes; const char *why; } left_out[] = {
-        { d->absent, "not on this machine" },
-        { d->no_memory, "no memory" },
-        { d->forbidden, "outside the cpuset of this process" },
-        { d->no_cpus, "no CPUs: GPU, CXL or other memory, taken by --nodes or --cpuless" },
+    const struct { const struct set *nodes; const char *why; } left_out[] = {
+        { &d->absent, "not on this machine" },
+        { &d->no_memory, "no memory" },
+        { &d->forbidden, "outside the cpuset of this process" },
+        { &d->no_cpus, "no CPUs: GPU, CXL or other memory, taken by --nodes or --cpuless" },
     };
     setvbuf(to, buffer, _IOFBF, sizeof buffer);
     if (!m->numa)
         fprintf(to, "kernel: without NUMA: one node, nothing to place\n");
     fprintf(to, "mode: %s\n", d->mode ? d->mode->name : "none, the policy stays as it is");
     if (d->mode && d->mode->takes_nodes)
-        fprintf(to, "policy: %d\nnodes: %s\nmask: %s\n", d->mode->policy, LIST(d->nodes), mask_text((char[MAX_TEXT]){ "" }, d->nodes));
+        fprintf(to, "policy: %d\nnodes: %s\nmask: %s\n", d->mode->policy, list_text(&d->nodes), mask_text(&d->nodes));
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
-        if (!is_equal(left_out[i].nodes, empty))
-            fprintf(to, "left out: %s (%s)\n", LIST(left_out[i].nodes), left_out[i].why);
+        if (!is_empty(left_out[i].nodes))
+            fprintf(to, "left out: %s (%s)\n", list_text(left_out[i].nodes), left_out[i].why);
     for (unsigned node = 0; d->mode == weighted && (node = next(&d->nodes, node, true)) < MAX_NODES; node++) {
-        const char *weight = read_text(PATH(WEIGHT_DIR "/node%u", node));
+        const char *weight = read_text(rooted(WEIGHT_DIR "/node%u", node));
         fprintf(to, "weight of node %u: %s\n", node, weight ? weight : "not listed by this kernel");
     }
     if (*d->gpu)
         fprintf(to, "gpu: %s\n", d->gpu);
-    fprintf(to, "cpus: %s\n", is_equal(d->cpus, empty) ? "unchanged" : LIST(d->cpus));
+    fprintf(to, "cpus: %s\n", is_empty(&d->cpus) ? "unchanged" : list_text(&d->cpus));
     if (fflush(to) != 0 && to == stdout)
         fail("standard output can't be written (%s); free its device", strerror(errno));
 }
@@ -566,13 +590,16 @@ static void print_decision(FILE *to, const struct decision *d, const struct mach
 static void set_affinity(const struct decision *d)
 {
     struct set got = empty;
-    if (is_equal(d->cpus, empty))
+    if (is_empty(&d->cpus))
         return;
     if (sched_setaffinity(0, sizeof d->cpus, (const void *)&d->cpus) != 0)
-        refuse("CPUs %s can't be set: %s; name CPUs that are online and in the cpuset of this process", LIST(d->cpus), strerror(errno));
-    else if (sched_getaffinity(0, sizeof got, (void *)&got) == 0 && !is_equal(got, d->cpus))
-        refuse("CPUs %s: the kernel drops %s, offline or outside the cpuset of this process; name CPUs among %s", LIST(d->cpus),
-               LIST(without(d->cpus, got)), LIST(got));
+        refuse("CPUs %s can't be set: %s; name CPUs that are online and in the cpuset of this process", list_text(&d->cpus),
+               strerror(errno));
+    else if (sched_getaffinity(0, sizeof got, (void *)&got) == 0 && !is_equal(&got, &d->cpus)) {
+        struct set dropped = without(&d->cpus, &got);
+        refuse("CPUs %s: the kernel drops %s, offline or outside the cpuset of this process; name CPUs among %s", list_text(&d->cpus),
+               list_text(&dropped), list_text(&got));
+    }
 }
 
 static bool try_policy(const struct decision *d)
@@ -597,8 +624,8 @@ static void explain_refusal(int error, const struct decision *d)
         refuse("kernel %s has no mode %s, which came with Linux %u.%u; give --mode interleave", kernel.release, d->mode->name,
                d->mode->major, d->mode->minor);
     else if (error == EINVAL)
-        refuse("the kernel can use none of nodes %s for mode %s; compare them with Mems_allowed_list in /proc/self/status", LIST(d->nodes),
-               d->mode->name);
+        refuse("the kernel can use none of nodes %s for mode %s; compare them with Mems_allowed_list in /proc/self/status",
+               list_text(&d->nodes), d->mode->name);
     else
         refuse("set_mempolicy failed: %s; give --best-effort to run the command all the same", strerror(error));
 }
@@ -626,9 +653,9 @@ static void verify_policy(const struct decision *d)
     if (syscall(SYS_get_mempolicy, &policy, &got, MAX_NODES + 1UL, NULL, 0UL) != 0)
         refuse("--verify: get_mempolicy failed: %s; allow it in the seccomp profile, or leave --verify out", strerror(errno));
     else if ((policy != d->mode->policy && !(d->mode == local && policy == MPOL_PREFERRED)) /* so do kernels before 5.14 say local */
-             || !is_equal(got, d->mode->takes_nodes ? d->nodes : empty))
+             || !is_equal(&got, d->mode->takes_nodes ? &d->nodes : &empty))
         refuse("--verify: policy %d over nodes %s was asked for, the kernel holds policy %d over nodes %s; look at the cpuset",
-               d->mode->policy, LIST(d->nodes), policy, LIST(got));
+               d->mode->policy, list_text(&d->nodes), policy, list_text(&got));
 }
 
 /* Returns only when the command can't be run. */
