@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from functools import lru_cache
+from functools import cache
 from typing import Any, Dict, Type, TypeVar
 
 from .cpuset import CpuSet
@@ -15,7 +15,7 @@ from .errors import InvalidInput, unknown_name
 T = TypeVar("T")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _hints(cls: type) -> Dict[str, Any]:
     return typing.get_type_hints(cls)
 
@@ -66,7 +66,9 @@ def _decode_dataclass(cls: Any, data: Any, where: str) -> Any:
     try:
         return cls(**values)
     except TypeError:
-        required = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
+        required = [
+            f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        ]
         missing = ", ".join(sorted(set(required) - set(values)))
         raise InvalidInput("%s lacks %s." % (where, missing), "Pass the value as gpufleet.node wrote it.") from None
 

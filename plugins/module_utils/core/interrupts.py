@@ -40,7 +40,7 @@ def parse_interrupts(text: str) -> Dict[int, InterruptLine]:
 def _after_counts(text: str, columns: int) -> str:
     """What follows the counts. They have a fixed width; where they don't (a foreign tool wrote the file), they are split off one by one."""
     width = columns * _COUNT_WIDTH
-    if text[width : width + 1] in ("", " ") and text[:width].replace(" ", "").isdigit():
+    if text[_COUNT_WIDTH - 1 : width : _COUNT_WIDTH].isdigit() and text[: width + 1 : _COUNT_WIDTH].isspace():
         return text[width:]
     fields = text.split(None, columns)
     return fields[columns] if len(fields) > columns else ""
