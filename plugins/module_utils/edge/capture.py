@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+from ..core.codec import to_json
 from ..core.errors import GpufleetError
+from ..core.plan import build_plan
+from ..core.policy import Policy
 from ..host.capture import RecordingRoot, capture
 from ..host.command import Command
 from ..host.concerns import CONCERNS
@@ -28,7 +31,11 @@ def capture_node() -> None:
 
 
 def read_everything(root: Root, command: Command) -> None:
-    """All that facts, plan and the concerns look at."""
-    read_topology(root, command)
+    """All that facts and the concerns look at, the latter by a plan of the defaults."""
+    topology = read_topology(root, command)
+    try:
+        plan = to_json(build_plan(topology, Policy()))
+    except GpufleetError:  # a node that the defaults don't fit: its facts are what a report is about
+        return
     for concern in CONCERNS:
-        concern.read(root, command, {})
+        concern.read(root, command, {name: plan[name] for name in concern.sections})
