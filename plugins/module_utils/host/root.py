@@ -15,6 +15,8 @@ from ..core.errors import UnreadableRoot
 
 _MAX_LINKS = 40  # the kernel's MAXSYMLINKS
 _CHUNK = 4096  # a sysfs attribute fits; only cpulist and cpumap of very large machines need more
+# Files of one value each: a short read is the end. Other procfs files may hand out their records in any portions.
+_SINGLE_VALUES = ("/sys/", "/proc/irq/")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
@@ -114,8 +116,7 @@ class Root:
             return None
         try:
             content = os.read(descriptor, limit or _CHUNK)
-            # A short read is the end of a sysfs attribute; a procfs file may hand out its records in any portions.
-            if not limit and (len(content) == _CHUNK or (content and not path.startswith("/sys/"))):
+            if not limit and (len(content) == _CHUNK or (content and not path.startswith(_SINGLE_VALUES))):
                 content += _rest(descriptor)
         except OSError:
             return None
