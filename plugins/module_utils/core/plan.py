@@ -27,6 +27,9 @@ from .tuning_plan import confinement, governor, sysctls, transparent_hugepage
 
 SCHEMA = 1
 
+# Subsets of facts: without one of them a plan would take "not looked at" for "not there".
+NEEDED_FACTS = ("pci", "interrupts", "boot", "kubelet", "software", "tuning")
+
 LAUNCHER_PATH = "/usr/local/bin/numaspread"
 
 
@@ -93,8 +96,12 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
 
     :raises InvalidInput: what was asked for can't be on this node
     """
-    if not topology.cpus.online:
-        raise InvalidInput("The facts name no online CPU.", "Gather them again with gpufleet.node.topology_facts, all subsets.")
+    lacking = [name for name in NEEDED_FACTS if topology.gathered and name not in topology.gathered]
+    if lacking or not topology.cpus.online:
+        raise InvalidInput(
+            "The facts lack what a plan needs: %s." % (", ".join(lacking) or "online CPUs"),
+            "Gather them with gpufleet.node.topology_facts, all subsets.",
+        )
     notes = Notes()
     cpus = partition(topology, policy, notes)
     kubelet = kubelet_section(topology, policy, cpus, notes)
@@ -126,6 +133,11 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
         notes=(),
     )
     _note_machine(topology, policy, notes)
+    if pools and kubelet:  # F10
+        notes.info(
+            "hugepages_and_eviction",
+            "Kubelets differ in whether memory.available counts hugepages as free: set gpufleet_eviction_hard with room.",
+        )
     return Plan(**{**plan.__dict__, "notes": notes.freeze()})
 
 

@@ -87,6 +87,11 @@ def test_the_json_form_is_plain_json(topology: Topology) -> None:
     assert from_json(Topology, json.loads(json.dumps(to_json(topology)))) == topology
 
 
+def test_facts_that_were_not_gathered_are_not_taken_for_absent() -> None:
+    with pytest.raises(InvalidInput, match="lack what a plan needs: interrupts, kubelet"):
+        plan_for(make_topology(gathered=("cpu", "numa", "pci", "boot", "software", "tuning")))
+
+
 # --- job sizes --------------------------------------------------------------------------------------------------------------------------
 
 
