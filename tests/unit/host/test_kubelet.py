@@ -1,0 +1,121 @@
+"""The kubelet concern on folders that stand for nodes: written, found in place, changed, taken out, put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from strategies import KUBEADM, make_topology
+
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import DRIFT, PENDING, RESTART, Finding
+from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError
+from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
+from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
+from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet
+from ansible_collections.gpufleet.node.plugins.module_utils.host import kubelet as concern
+from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, Outcome, apply, inspect
+from ansible_collections.gpufleet.node.plugins.module_utils.host.command import Command
+from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root
+
+MAIN = "/var/lib/kubelet/config.yaml"
+RKE2 = Kubelet("rke2", "rke2-agent.service", "1.33.1", config_dir="/var/lib/rancher/rke2/agent/etc/kubelet.conf.d")
+BASE = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\n"
+
+
+def section(kubelet: Kubelet = KUBEADM, **variables: Any) -> dict[str, Any]:
+    return {"kubelet": build_plan(make_topology(kubelet=kubelet), policy_from_variables(variables)).kubelet}
+
+
+def run(root: Path, wanted: dict[str, Any], check_mode: bool = False) -> Outcome:
+    node = Node.at(str(root))
+    return apply(concern.CONCERN.artifacts(wanted, concern.read(node.root, node.command, wanted)), node, check_mode)
+
+
+def look(root: Path, wanted: dict[str, Any]) -> list[Finding]:
+    node = Node.at(str(root))
+    return inspect(concern.CONCERN.artifacts(wanted, concern.read(node.root, node.command, wanted)), node)
+
+
+def write(root: Path, path: str, text: str) -> Path:
+    place = root / path.lstrip("/")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")
+    return place
+
+
+def test_a_second_run_changes_nothing_and_a_change_of_profile_leaves_nothing(tmp_path: Path) -> None:
+    main = write(tmp_path, MAIN, BASE)
+    for profile in ("colocation", "aligned", "isolated", "colocation"):
+        wanted = section(profile=profile)
+        assert run(tmp_path, wanted).changed
+        assert not run(tmp_path, wanted).changed
+        assert yaml.safe_load(main.read_text()) == {**yaml.safe_load(BASE), **wanted["kubelet"]["configuration"]}
+    assert run(tmp_path, {"kubelet": {}}).changed
+    assert main.read_text() == BASE
+
+
+def test_check_mode_writes_nothing(tmp_path: Path) -> None:
+    main = write(tmp_path, MAIN, BASE)
+    before = sorted(tmp_path.rglob("*"))
+    outcome = run(tmp_path, section(), check_mode=True)
+    assert outcome.changed
+    assert (main.read_text(), sorted(tmp_path.rglob("*"))) == (BASE, before)
+    assert any(finding.status == DRIFT and "cpuManagerPolicy" in finding.after for finding in outcome.found)
+
+
+def test_a_drop_in_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    packaged = write(tmp_path, RKE2.config_dir + "/00-rke2-defaults.conf", BASE)
+    run(tmp_path, section(RKE2))
+    ours = packaged.with_name("zz-gpufleet.conf")
+    assert yaml.safe_load(ours.read_text())["reservedSystemCPUs"] == "0,8,16,24"
+    assert packaged.read_text() == BASE
+    assert not (tmp_path / MAIN.lstrip("/")).exists()
+    run(tmp_path, {"kubelet": {}})
+    assert [path.name for path in packaged.parent.iterdir()] == ["00-rke2-defaults.conf"]
+
+
+def test_a_node_without_a_kubelet_is_left_alone(tmp_path: Path) -> None:
+    assert not run(tmp_path, {"kubelet": {}}).changed
+    assert not (tmp_path / "var/lib/kubelet").exists()
+
+
+def test_nothing_is_written_when_kubelet_would_refuse(tmp_path: Path) -> None:
+    main = write(tmp_path, MAIN, BASE + "systemReservedCgroup: /system.slice\n")
+    with pytest.raises(GpufleetError, match="systemReservedCgroup"):
+        run(tmp_path, section())
+    assert main.read_text().startswith(BASE)
+    assert not (tmp_path / "var/lib/gpufleet").exists()
+
+
+class Running(Command):
+    """systemd's answer on a node whose kubelet runs as process 7."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__(root)
+        self.live = True
+
+    def query(self, argv: Any) -> str | None:
+        return "7\n" if "MainPID" in argv else None
+
+
+@pytest.mark.parametrize(("booted", "stale"), [(1_000_000_000, True), (4_000_000_000, False)])
+def test_a_kubelet_that_runs_since_before_its_file_was_written(tmp_path: Path, booted: int, stale: bool) -> None:
+    write(tmp_path, MAIN, BASE)
+    run(tmp_path, section())
+    write(tmp_path, "/proc/stat", "cpu 1 2\nbtime %d\n" % booted)
+    write(tmp_path, "/proc/7/stat", "7 (kube let) S " + " ".join(["0"] * 18) + " 4200 0\n")
+    root = Root(str(tmp_path))
+    found = concern.CONCERN.artifacts(section(), concern.read(root, Running(root), section()))
+    assert [one.item for one in found if getattr(one, "until", "") == RESTART] == (["kubelet.service"] if stale else [])
+
+
+def test_a_state_file_of_another_policy_is_seen(tmp_path: Path) -> None:  # A1
+    write(tmp_path, MAIN, BASE)
+    state = write(tmp_path, "/var/lib/kubelet/cpu_manager_state", '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}')
+    run(tmp_path, section())
+    assert [(finding.item, finding.status) for finding in look(tmp_path, section()) if finding.status == PENDING] == [
+        ("cpu_manager_state", PENDING)
+    ]
+    assert state.exists()
