@@ -20,28 +20,25 @@ from .quantity import parse_bytes, parse_quantity, parse_size
 
 PREFIX = "gpufleet_"
 
-# Variables of plays and roles: known, so that they aren't refused, and no business of the plan.
+# Variables of plays and roles: known, so that they aren't refused, and no business of the plan. Without a meaning: the plays set them
+# themselves, or a play to come reads them.
 PLAY_VARIABLES = {
-    "root": 'The folder that is the node\'s root; "/" is the live node.',
-    "hosts": "The inventory pattern that the playbooks run on.",
-    "serial": "How many nodes are changed at a time.",
-    "max_fail_percentage": "The share of failed nodes at which a rolling change stops.",
-    "canary": "A node that is changed first, alone.",
-    "reboot": "never or when_needed.",
-    "drain": "A task file that drains a node before it is rebooted or its kubelet restarted.",
-    "uncordon": "A task file that takes a drained node back.",
-    "topology": "The facts, as topology_facts returns them.",
-    "plan": "The plan, as node_plan returns it.",
-    "verdict": "The last result of node_verify.",
-    "found": "What node_verify said before anything was applied.",
-    "checked": "What node_verify said after.",
-    "capture_archive": "Where a capture was put on the node.",
-    "gpu_match": "What counts as a GPU, for topology_facts.",
-    "gather_subset": "What topology_facts reads.",
-    "capture_dir": "The folder on the controller that captures come home to.",
-    "report_dir": "The folder on the controller that reports are written to.",
-    "launcher_build": "Where the launcher is built: controller or node.",
-    "demo": "Set by the demonstration.",
+    "root": 'The folder that is the node\'s root; "/" is the live node',
+    "hosts": "The inventory pattern that the playbooks run on",
+    "serial": "How many nodes are changed at a time",
+    "max_fail_percentage": "The share of failed nodes at which a rolling change stops",
+    "gpu_match": "What counts as a GPU, for topology_facts",
+    "capture_dir": "The folder on the controller that captures come home to",
+    "launcher_build": "Where the launcher is built: controller or node",
+    "topology": "",
+    "plan": "",
+    "found": "",
+    "checked": "",
+    "verdict": "",
+    "capture_archive": "",
+    "reboot": "",
+    "canary": "",
+    "report_dir": "",
 }
 
 
