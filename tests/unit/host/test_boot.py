@@ -126,15 +126,15 @@ done
 cat <<END >"$1/boot/grub/grub.cfg.new"
 ### BEGIN /etc/grub.d/10_linux ###
 menuentry 'Debian' \$menuentry_id_option 'gnulinux-simple-1' {
-	linux	/boot/vmlinuz-6.1 root=/dev/sda1 ro ${GRUB_CMDLINE_LINUX} ${GRUB_CMDLINE_LINUX_DEFAULT}
+<TAB>linux<TAB>/boot/vmlinuz-6.1 root=/dev/sda1 ro ${GRUB_CMDLINE_LINUX} ${GRUB_CMDLINE_LINUX_DEFAULT}
 }
 menuentry 'Debian (recovery mode)' \$menuentry_id_option 'gnulinux-6.1-recovery-1' {
-	linux	/boot/vmlinuz-6.1 root=/dev/sda1 ro single ${GRUB_CMDLINE_LINUX}
+<TAB>linux<TAB>/boot/vmlinuz-6.1 root=/dev/sda1 ro single ${GRUB_CMDLINE_LINUX}
 }
 ### END /etc/grub.d/10_linux ###
 END
 mv "$1/boot/grub/grub.cfg.new" "$1/boot/grub/grub.cfg"
-"""
+""".replace("<TAB>", "\t")
 DEFAULTS = 'GRUB_DISTRIBUTOR=`echo Debian`\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX=""\n'
 
 
