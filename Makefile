@@ -10,10 +10,10 @@ export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/playbooks/collections
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit lint sanity molecule bench variables build clean
+.PHONY: help venv demo test unit lint sanity molecule bench variables build clean vm-up vm-ssh vm-down test-vm
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.run ## build the example fleet, run playbooks/site.yml on it twice, show plans and changes
 	$(BIN)/python playbooks/demo/demo.py
@@ -28,6 +28,18 @@ bench: venv ## measure, and print one table of figures
 	$(BIN)/python tests/benchmarks
 
 venv: $(VENV)/.dev ## the virtual environment with all that the tests need
+
+vm-up: venv ## boot the virtual machines of tests/vm/nodes.yml, or NODE= only (root, Debian or Ubuntu, QEMU)
+	$(BIN)/python tests/vm up $(NODE)
+
+vm-ssh: ## a shell on the virtual machine NODE=
+	@$(BIN)/python tests/vm ssh $(NODE)
+
+vm-down: ## end the virtual machines, or NODE= only, and throw their disks away
+	$(BIN)/python tests/vm down $(NODE)
+
+test-vm: venv ## provision real NUMA nodes through a reboot: half an hour, and some minutes more to build their images once
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm test
 
 variables: $(VENV)/.run ## write the table of variables in README.md from the code
 	$(BIN)/python scripts/variables.py

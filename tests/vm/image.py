@@ -1,0 +1,182 @@
+"""Disk images for the machines: Debian by debootstrap, with a boot loader of its own. Built once per recipe, kept in the cache.
+
+No loop device is needed: sfdisk writes the partition table into a file and mke2fs the file system. Only the boot loader is installed in
+the machine itself, on its first boot, since its tools look for real devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import textwrap
+import threading
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from machine import CACHE, KEY, PROGRESS, Machine, say
+
+PACKAGES = (
+    *("systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "linux-image-amd64", "grub-pc", "initramfs-tools", "zstd"),
+    *("procps", "iproute2", "openssh-server", "python3", "python3-yaml", "numactl", "ethtool", "irqbalance", "tuned"),
+)
+MIB = 1024 * 1024
+BOOT, SYSTEM, SWAP = 2, 3400, 256  # MiB
+
+FILES = {
+    "/etc/fstab": "/dev/vda2 / ext4 errors=remount-ro 0 1\n# swap of this machine\n/swapfile none swap sw 0 0\n",
+    "/etc/hostname": "node\n",
+    "/etc/hosts": "127.0.0.1 localhost node\n",
+    "/etc/systemd/network/80-machine.network": "[Match]\nName=e*\n[Network]\nAddress=10.0.2.15/24\n",
+    "/etc/initramfs-tools/conf.d/machine": "MODULES=list\n",
+    "/etc/initramfs-tools/modules": "virtio_pci\nvirtio_blk\next4\n",
+    # The emulator is slow at what mitigations do at each system call.
+    "/etc/default/grub": 'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
+    'GRUB_CMDLINE_LINUX="console=ttyS0 mitigations=off"\nGRUB_TERMINAL=serial\n',
+    "/etc/ssh/sshd_config.d/machine.conf": "UseDNS no\nPermitRootLogin prohibit-password\n",
+}
+COMMANDS = (
+    "systemctl enable systemd-networkd ssh",
+    "systemctl disable tuned",
+    "systemctl mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer systemd-networkd-wait-online",
+    "dd if=/dev/zero of=/swapfile bs=1M count=64 status=none",
+    "chmod 600 /swapfile",
+    "mkswap /swapfile",
+    "update-initramfs -u",
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an image is made of; ``files`` and ``commands`` come after those of all images."""
+
+    release: str
+    files: dict[str, str] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+RECIPES = {
+    "bookworm": Recipe("bookworm"),
+    # As Ubuntu's cloud images have it: a drop-in that assigns the variable which /etc/default/grub assigns too.
+    "trixie": Recipe(
+        "trixie",
+        files={
+            "/etc/default/grub.d/50-cloudimg-settings.cfg": "GRUB_RECORDFAIL_TIMEOUT=0\nGRUB_TIMEOUT=0\n"
+            'GRUB_CMDLINE_LINUX_DEFAULT="console=tty1 console=ttyS0"\nGRUB_TERMINAL=serial\n',
+            "/etc/default/grub.d/99-site.cfg": 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX mitigations=off"\n',
+        },
+    ),
+}
+
+
+def image(name: str) -> Path:
+    """The image of a recipe, built now if the cache hasn't got it."""
+    recipe = RECIPES[name]
+    key = _key()
+    ingredients = json.dumps([asdict(recipe), PACKAGES, FILES, COMMANDS, [BOOT, SYSTEM, SWAP], key], sort_keys=True)
+    path = CACHE / f"{name}-{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}.raw"
+    if not path.exists():
+        say(f"building the image {path}: some minutes, once")
+        unfinished = path.with_suffix(".unfinished")
+        tree = _tree(recipe)
+        try:
+            _fill(tree, recipe, key)
+            _write_disk(unfinished, tree)
+            _install_boot_loader(unfinished, tree)
+        finally:
+            shutil.rmtree(tree, ignore_errors=True)
+        unfinished.rename(path)
+        say(f"built {path}")
+    return path
+
+
+def _key() -> str:
+    """The public key that machines let in."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    if not KEY.exists():
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpufleet", "-f", str(KEY))
+    return KEY.with_suffix(".pub").read_text()
+
+
+def _tree(recipe: Recipe) -> Path:
+    """A copy of the release's tree as debootstrap leaves it; the tree itself stays in the cache as an archive."""
+    packages = ",".join((*PACKAGES, *recipe.packages))
+    archive = CACHE / f"{recipe.release}-{hashlib.sha256(packages.encode()).hexdigest()[:12]}.tar"
+    tree = CACHE / f"{recipe.release}.tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    if archive.exists():
+        tree.mkdir()
+        _run("tar", "-xf", str(archive), "-C", str(tree))
+        return tree
+    _run("debootstrap", "--variant=minbase", f"--include={packages}", recipe.release, str(tree))
+    unfinished = archive.with_suffix(".unfinished")
+    _run("tar", "-cf", str(unfinished), "-C", str(tree), "--exclude=./var/cache/apt/archives/*.deb", ".")
+    unfinished.rename(archive)
+    return tree
+
+
+def _fill(tree: Path, recipe: Recipe, key: str) -> None:
+    for path, text in {**FILES, **recipe.files, "/root/.ssh/authorized_keys": key}.items():
+        target = tree / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    for command in (*COMMANDS, *recipe.commands):
+        _run("chroot", str(tree), "sh", "-c", command, env={**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"})
+    shutil.rmtree(tree / "var/cache/apt", ignore_errors=True)
+
+
+def _write_disk(path: Path, tree: Path) -> None:
+    path.unlink(missing_ok=True)
+    with path.open("wb") as disk:
+        disk.truncate((1 + BOOT + SYSTEM + SWAP + 1) * MIB)
+    table = textwrap.dedent(f"""\
+        label: gpt
+        start=1MiB, size={BOOT}MiB, type=21686148-6449-6E6F-744E-656564454649
+        size={SYSTEM}MiB, type=0FC63DAF-8483-4772-8E79-3D69D8477DE4
+        size={SWAP}MiB, type=0657FD6D-A4AB-43C4-84E5-0933C84B4F4F
+        """)
+    _run("sfdisk", "-q", str(path), input=table)
+    _run("mke2fs", "-q", "-F", "-t", "ext4", "-d", str(tree), "-E", f"offset={(1 + BOOT) * MIB}", str(path), f"{SYSTEM * 1024}k")
+
+
+def _install_boot_loader(path: Path, tree: Path) -> None:
+    kernel = max((tree / "boot").glob("vmlinuz-*"))
+    initrd = max((tree / "boot").glob("initrd.img-*"))
+    shape = {"numa_nodes": [{"cpus": "0-1", "memory_mib": 1024}], "nic": {"model": "virtio-net-pci"}, "devices": []}
+    machine = Machine("image", 22199, shape)
+    machine.remove()
+    try:
+        boot = ["-kernel", str(kernel), "-initrd", str(initrd), "-append", "root=/dev/vda2 rw console=ttyS0 mitigations=off"]
+        machine.start(path, boot)
+        machine.wait(600)
+        # The partition for swap is made here: nothing outside writes into the middle of a disk.
+        _run(*machine.ssh("mkswap /dev/vda3 && grub-install /dev/vda && update-grub && sync && systemctl poweroff"))
+        machine.wait_for_end(120)
+        _run("qemu-img", "commit", "-q", str(machine.folder / "disk.qcow2"))
+    finally:
+        machine.remove()
+
+
+def _run(*command: str, input: str | None = None, env: dict[str, str] | None = None) -> None:
+    """Run a command that may take minutes, with a line now and then that says so.
+
+    :raises SystemExit: it failed; with the end of what it printed
+    """
+    done = threading.Event()
+
+    def report() -> None:
+        while not done.wait(PROGRESS):
+            say(f"still at: {' '.join(command)[:100]}")
+
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
+    try:
+        result = subprocess.run(command, input=input, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    finally:
+        done.set()
+        reporter.join()
+    if result.returncode:
+        raise SystemExit(f"{' '.join(command)[:200]}\nended with status {result.returncode}:\n{result.stdout[-2000:]}")
