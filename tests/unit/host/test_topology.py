@@ -166,9 +166,9 @@ def test_equal_core_ids_on_two_packages_are_two_cores(tmp_path: Path) -> None:
 
 
 def test_the_l3_may_have_another_index_or_be_missing(tiny: Path) -> None:
-    for cpu, index in ((0, 3), (1, 2), (2, 3)):  # CPU 3 has an L2 at most
-        write(tiny, {f"{CPU}/cpu{cpu}/cache/index{index}/level": "3\n", f"{CPU}/cpu{cpu}/cache/index{index}/shared_cpu_list": "0,2\n" if cpu != 1 else "1\n",
-                     f"{CPU}/cpu{cpu}/cache/index{index}/size": "16M\n"})  # fmt: skip
+    for cpu, index, shared in ((0, 3, "0,2"), (1, 2, "1"), (2, 3, "0,2")):  # CPU 3 has an L2 at most
+        cache = f"{CPU}/cpu{cpu}/cache/index{index}"
+        write(tiny, {f"{cache}/level": "3\n", f"{cache}/shared_cpu_list": f"{shared}\n", f"{cache}/size": "16M\n"})
     write(tiny, {f"{CPU}/cpu3/cache/index3/level": "2\n"})
     assert [(group.cpus.to_list(), group.size_bytes) for group in read(tiny).l3_groups] == [("0,2", 16 << 20), ("1", 16 << 20)]
 

@@ -63,8 +63,16 @@ def test_the_live_root_can_be_read() -> None:
 
 DOCUMENTED = yaml.safe_load(topology_facts.RETURN)["ansible_facts"]["contains"]["gpufleet_topology"]["contains"]
 CLASSES = {"cpus": model.Cpus, "numa_nodes": model.NumaNode, "gpus": model.Device, "boot": model.Boot, "kubelet": model.Kubelet}
-SAMPLED = {"packages": model.Package, "l3_groups": model.L3Group, "shared_roots": model.SharedRoot, "interrupts": model.DeviceInterrupts,
-           "software": model.Software, "cpufreq": model.Cpufreq, "transparent_hugepage": model.TransparentHugepage, "swaps": model.Swap}  # fmt: skip
+SAMPLED = {
+    "packages": model.Package,
+    "l3_groups": model.L3Group,
+    "shared_roots": model.SharedRoot,
+    "interrupts": model.DeviceInterrupts,
+    "software": model.Software,
+    "cpufreq": model.Cpufreq,
+    "transparent_hugepage": model.TransparentHugepage,
+    "swaps": model.Swap,
+}
 
 
 def fields(cls: Any) -> set[str]:
