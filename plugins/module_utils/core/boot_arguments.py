@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import List, Tuple
 
+from . import kernel_args
 from .errors import InvalidInput
 from .hugepage_plan import Pools
 from .notes import Notes
@@ -34,12 +35,6 @@ SHALLOW_C_STATES = {
     "HygonGenuine": ("processor.max_cstate=1",),
 }
 
-# Keys that the plan decides; a user's own argument can't name them.
-PLANNED_KEYS = (
-    "isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "intel_idle.max_cstate", "processor.max_cstate", "idle",
-    "default_hugepagesz", "hugepagesz", "hugepages",
-)  # fmt: skip
-
 
 def kernel_version(release: str) -> Version:
     """(major, minor) of a release like "6.8.0-60-generic"; (0, 0) when it is no release."""
@@ -57,12 +52,11 @@ def kernel_arguments(topology: Topology, policy: Policy, cpus: Partition, pools:
     tokens += _c_states(topology, policy, notes)
     tokens += _hugepages(topology, policy, pools, kernel_version(kernel), notes)
     for token in policy.kernel_arguments:
-        key = token.split("=")[0].replace("-", "_")
-        if key in PLANNED_KEYS:
+        if kernel_args.key(token) in kernel_args.MANAGED:
             raise InvalidInput("gpufleet_kernel_arguments holds %s, which the plan decides." % token, "Use the variable for it instead.")
     tokens += policy.kernel_arguments
     _check_length(topology, tokens)
-    return tuple(tokens)
+    return kernel_args.check(tokens)
 
 
 def _isolation(topology: Topology, policy: Policy, cpus: Partition, kernel: Version, notes: Notes) -> List[str]:
@@ -179,7 +173,8 @@ def _hugepages(topology: Topology, policy: Policy, pools: Pools, kernel: Version
 def _check_length(topology: Topology, tokens: List[str]) -> None:
     """The kernel's own limit, counting what is on the command line now and isn't ours."""
     limit = COMMAND_LINE_SIZE.get(topology.architecture, SMALLEST_COMMAND_LINE)
-    foreign = [token for token in topology.command_line.split() if token.split("=")[0] not in PLANNED_KEYS and token not in tokens]
+    ours = kernel_args.keys_of(tokens) | set(kernel_args.MANAGED)
+    foreign = [token for token in kernel_args.split(topology.command_line) if kernel_args.key(token) not in ours]
     length = len(" ".join(foreign + tokens))
     if length >= limit:
         raise InvalidInput(

@@ -113,7 +113,7 @@ def _compare_bandwidth(
     if policy.irq_placement == "housekeeping" and gbps > cores * policy.nic_gbps_per_core:
         notes.info(
             "nic_bandwidth",
-            "The NICs of %s carry %.0f Gbit/s; %d housekeeping cores serve about %d (RDMA needs none)."
+            "The NICs of %s carry %.0f Gbit/s; housekeeping cores there: %d, good for about %d (RDMA needs none)."
             % ("NUMA node %d" % node.id if node else "unknown NUMA node", gbps, cores, cores * policy.nic_gbps_per_core),
             numa_node=node.id if node else None, gbps=gbps, cores=cores, gbps_per_core=policy.nic_gbps_per_core,
         )  # fmt: skip

@@ -56,7 +56,8 @@ def _minor(version: Optional[str], notes: Notes) -> int:
     if version is None:
         notes.warning(
             "kubelet_version_unknown",
-            "kubelet's version can't be told: the rules of %s, and any gate that an older one may need. Name it in gpufleet_kubelet_version." % newest,
+            "kubelet's version can't be told: the rules of %s, with any gate an older one may need. gpufleet_kubelet_version names it."
+            % newest,
         )
         return rules.NEWEST_MINOR
     minor = rules.minor_of(version)
@@ -244,6 +245,11 @@ def _reserved_memory(topology: Topology, policy: Policy, fields: Mapping[str, An
     total = rules.reserved_total(fields)
     threshold = parse_bytes(fields["evictionHard"]["memory.available"], "evictionHard.memory.available")
     nodes = topology.cpu_memory_nodes
+    if not nodes:
+        raise InvalidInput(
+            "No NUMA node has both CPUs and memory, so memory manager Static has none to reserve on.",
+            "Set gpufleet_memory_manager_policy: None.",
+        )
     kinds = {node.id: node.kind for node in topology.numa_nodes}
     if policy.reserved_memory:
         amounts = {int(node): amount for node, amount in policy.reserved_memory.items()}

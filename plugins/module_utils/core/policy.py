@@ -129,17 +129,6 @@ def mapping(check_item: Callable[[str, str, Any], Any]) -> Check:
     return check
 
 
-def kernel_tokens(name: str, value: Any) -> Tuple[str, ...]:
-    """Kernel arguments, one token each."""
-    tokens = words(name, value)
-    for token in tokens:
-        if not token or re.search(r"[\s\"'\\$`\x00-\x1f\x7f]", token):
-            raise _refuse(
-                name, token, "which is not one kernel argument", "Give each argument as an item of its own, without blanks, quotes or $."
-            )
-    return tokens
-
-
 def _kubelet_version(name: str, value: Any) -> str:
     if not re.match(r"v?1\.\d+(\.\d+)?([-+].*)?\Z", str(value)):
         raise _refuse(name, value, "which is not a kubelet version", 'Write it like "1.34.4".')
@@ -311,7 +300,7 @@ class Policy:
     isolate_domain: Optional[bool] = _setting(None, boolean, "isolcpus with the domain flag; default only where no kubelet is")
     nohz_full: Optional[bool] = _setting(None, boolean, "nohz_full and rcu_nocbs on isolated CPUs; default with profile isolated")
     c_states: Optional[str] = _setting(None, choice("all", "shallow", "poll"), "C-states: all, shallow (no deep ones) or poll (idle=poll)")
-    kernel_arguments: Tuple[str, ...] = _setting((), kernel_tokens, "More kernel arguments, in this order, after the plan's own")
+    kernel_arguments: Tuple[str, ...] = _setting((), words, "More kernel arguments, in this order, after the plan's own")
     hugepages: Dict[str, Dict[Optional[int], int]] = _setting(
         {}, mapping(_pages), 'Hugepages by size: {"1G": {0: 8, 1: 8}}, or {"1G": 8} on each NUMA node with CPUs and memory'
     )
@@ -338,6 +327,9 @@ class Policy:
     # CPU jobs
     launcher: Optional[bool] = _setting(None, boolean, "Install the launcher; default with profile colocation")
     batch_services: Tuple[Dict[str, Any], ...] = _setting((), mappings, "CPU jobs to run as services, in the shared pool")
+    batch_cpu_weight: int = _setting(20, integer(1, 10000), "CPU weight of all batch services together, beside kubepods.slice")
+    batch_io_weight: int = _setting(20, integer(1, 10000), "I/O weight of all batch services together")
+    batch_install_allocators: bool = _setting(False, boolean, "Install the package of an allocator that a service names")
     batch_on_reserved: bool = _setting(False, boolean, "Where the profile leaves no pool: batch services on the reserved CPUs")
     pinned_services: Tuple[Dict[str, Any], ...] = _setting((), mappings, "Services that feed GPUs, on CPUs of their own")
 

@@ -100,8 +100,11 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"hugepages": {"1G": -1}}, 'gpufleet_hugepages.1G is "-1", which is out of range. Give a number at least 0.'),
     (NODE, {"hugepages": {"1G": 1}, "default_hugepage_size": "16M"}, "gpufleet_default_hugepage_size is 16M, which this kernel lacks."),
     # kernel arguments
-    (NODE, {"kernel_arguments": ["iommu = pt"]}, 'gpufleet_kernel_arguments is "iommu = pt", which is not one kernel argument.'),
-    (NODE, {"kernel_arguments": ["a=$(reboot)"]}, 'gpufleet_kernel_arguments is "a=$(reboot)", which is not one kernel argument.'),
+    (NODE, {"kernel_arguments": ["iommu = pt"]}, 'The kernel argument "iommu = pt" has a blank, a quote or another character that'),
+    (NODE, {"kernel_arguments": ["a=$(reboot)"]}, 'The kernel argument "a=$(reboot)" has a blank, a quote or another character that'),
+    (NODE, {"kernel_arguments": ["iommu=pt", "iommu=off"]}, "The kernel argument iommu is given twice; the kernel takes the last."),
+    (NODE, {"kernel_arguments": ["root=/dev/sda1"]}, 'The kernel argument "root=/dev/sda1" isn\'t ours to set:'),
+    (NODE, {"kernel_arguments": 7}, 'gpufleet_kernel_arguments is "7", which is not a list. Write a YAML list of texts.'),
     (NODE, {"kernel_arguments": ["isolcpus=1-3"]}, "gpufleet_kernel_arguments holds isolcpus=1-3, which the plan decides. Use the variable for it"),
     (NODE, {"kernel_arguments": ["x" * 3000]}, "The kernel command line would be 3000 characters long; x86_64 kernels cut it off at 2047."),
     (NODE.replace(architecture="aarch64"), {"c_states": "poll"}, "gpufleet_c_states is poll, and idle=poll exists on x86-64 only;"),
@@ -121,7 +124,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"irq_placement": "near"}, 'gpufleet_irq_placement is "near", which is not a choice. Choose one of: housekeeping, local, none.'),
     (NODE.replace(software=Software(slurm=True)), {"confine_system": True}, "gpufleet_confine_system is on, but Slurm runs workloads below system.slice"),
     # CPU jobs
-    (NODE, {**ISOLATED, "batch_services": [{"name": "x"}]}, "Profile isolated leaves no shared pool for gpufleet_batch_services."),
+    (NODE, {**ISOLATED, "batch_services": [{"name": "x", "command": ["/bin/true"], "user": "jobs"}]}, "Profile isolated leaves no shared pool for gpufleet_batch_services."),
     (NODE, {"batch_services": {"name": "x"}}, "gpufleet_batch_services is \"{'name': 'x'}\", which is not a list of mappings."),
 ]  # fmt: skip
 

@@ -419,11 +419,11 @@ def test_the_launcher_is_for_colocation_and_batch_services() -> None:
 
     assert launcher() == {**LAUNCHER, "path": "/usr/local/bin/numaspread"}
     assert launcher(profile="aligned") == launcher(launcher=False) == {}
-    assert launcher(profile="aligned", batch_services=[{"name": "x"}]) == launcher()
+    assert launcher(profile="aligned", batch_services=[{"name": "x", "command": ["/bin/true"], "user": "jobs"}]) == launcher()
 
 
 def test_batch_services_never_run_on_isolated_cpus() -> None:
-    services = [{"name": "prep", "command": ["/bin/true"]}]
+    services = [{"name": "prep", "command": ["/bin/true"], "user": "jobs"}]
     slice_ = plan_for(reference(), batch_services=services).units["slice"]
     assert slice_["cpus"].to_list() == "1-95,97-191,193-287,289-383" and slice_["follows_kubelet"]
     with pytest.raises(InvalidInput, match="no shared pool"):
