@@ -14,14 +14,13 @@ from .command import Command
 from .concern import Concern, Section
 from .root import Root
 
-# Where unit files lie, without those that systemd-fstab-generator and zram-generator made: their sources are dealt with.
+# Where unit files lie, without those that generators made: their sources are dealt with, and their names come and go.
 _UNIT_FOLDERS = (
     UNIT_FOLDER,
     "/run/systemd/system",
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
-    "/run/systemd/generator.late",
 )
 _GOVERNOR_SERVICES = ("power-profiles-daemon.service", "ondemand.service", "cpufrequtils.service", "tlp.service", "auto-cpufreq.service")
 _WANTS = UNIT_FOLDER + "/multi-user.target.wants"
