@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 REPOSITORY = Path(__file__).resolve().parent.parent
 COLLECTIONS = REPOSITORY / "playbooks" / "collections"
 CAPTURES = Path(os.environ.get("GPUFLEET_CAPTURES") or REPOSITORY.parent / "shared" / "captures")
+ANSIBLE_LAYERS = {"action", "edge", "filter", "modules"}
 
 # Deadlines measure the machine, not the code. In CI the examples are the same in every run.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -20,9 +21,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that asks for ansible's environment runs ansible: mark it, so that it can be run again with another ansible-core."""
+    """Mark what another ansible-core can change, so that it can be run again with one: tests of the layers that import ansible,
+    and those that ask for its environment."""
     for item in items:
-        if "ansible_env" in getattr(item, "fixturenames", ()):
+        if "ansible_env" in getattr(item, "fixturenames", ()) or ANSIBLE_LAYERS.intersection(item.path.parts):
             item.add_marker(pytest.mark.ansible)
 
 
