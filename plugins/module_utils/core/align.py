@@ -14,7 +14,6 @@ from .partition import Partition
 from .topology import NumaNode, Topology
 
 UNCORE_CACHE = "prefer-align-cpus-by-uncorecache"
-FULL_CORES = "full-pcpus-only"
 ACROSS_NUMA = "distribute-cpus-across-numa"
 
 
@@ -36,8 +35,9 @@ class CpusPerGpu:
 
 @dataclass(frozen=True)
 class Shape:
-    """What jobs find on one NUMA node. ``group_size`` is the size of an L3 group in CPUs, the commonest of those left whole."""
+    """What jobs find on one NUMA node: its L3 groups, those left whole, and their size in CPUs, the commonest where it differs."""
 
+    l3_groups: int
     whole_l3_groups: int
     group_size: int
     same_size_groups: int
@@ -60,7 +60,7 @@ def shape_of(node: NumaNode, topology: Topology, available: CpuSet, gpus: int) -
     size, count = max(Counter(map(len, whole)).items(), key=lambda item: (item[1], item[0])) if whole else (0, 0)
     cores = sum(1 for core in topology.cores if core <= here and len(core) == topology.threads_per_core) if here else 0
     share = CpusPerGpu(cores // gpus * topology.threads_per_core, count // gpus * size) if gpus else CpusPerGpu()
-    return Shape(len(whole), size, count, share)
+    return Shape(len(groups), len(whole), size, count, share)
 
 
 def sizes_across(shapes: List[Shape]) -> List[int]:
@@ -80,7 +80,7 @@ def alignment(
     kubelet's packed allocation takes free cores in ascending order: where a reserved core breaks the first L3 group it starts inside it,
     and every multiple of a group straddles two. Source: pkg/kubelet/cm/cpumanager/cpu_assignment.go.
     """
-    if not any(shape.group_size for shape in shapes.values()):
+    if all(shape.l3_groups < 2 for shape in shapes.values()):
         sentence = (
             "Each NUMA node is one L3 group (or its kernel shows none): any job on one node shares its cache, there is nothing to align to."
         )
@@ -99,6 +99,8 @@ def alignment(
             True,
             "The reserved CPUs are whole L3 groups: packed allocation stays aligned while every job asks for multiples of %s." % multiples,
         )
+    if not multiples:
+        return Alignment(False, "The reserved CPUs break every L3 group: no size is aligned.")
     sentence = (
         "The reserved cores break the first L3 group of NUMA nodes %s: kubelet's packed allocation starts inside it, "
         "so no multiple of %s is aligned. "

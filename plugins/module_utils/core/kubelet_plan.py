@@ -11,7 +11,7 @@ from .errors import InvalidInput
 from .notes import Notes
 from .partition import Partition
 from .policy import Policy
-from .quantity import GIB, MIB, format_bytes, parse_bytes
+from .quantity import GIB, MIB, format_bytes
 from .topology import CPU_MEMORY, DEVICE_MEMORY, Kubelet, Topology
 
 HEADER = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
@@ -229,7 +229,7 @@ def _eviction(topology: Topology, policy: Policy, notes: Notes) -> Dict[str, str
     """The whole set: a map in kubelet's main file replaces all of its defaults."""
     eviction = dict(rules.EVICTION_DEFAULTS, **policy.eviction_hard)
     threshold = eviction["memory.available"]
-    if threshold.endswith("%") and policy.eviction_absolute:
+    if threshold.endswith("%") and threshold not in ("0%", "100%") and policy.eviction_absolute:
         size = -(-topology.memory_bytes * round(float(threshold[:-1]) * 1000) // (100000 * MIB)) * MIB
         eviction["memory.available"] = format_bytes(size)
         notes.info(
@@ -243,7 +243,7 @@ def _eviction(topology: Topology, policy: Policy, notes: Notes) -> Dict[str, str
 def _reserved_memory(topology: Topology, policy: Policy, fields: Mapping[str, Any]) -> List[Dict[str, Any]]:
     """reservedMemory: kube + system evenly over the NUMA nodes with CPUs and memory in whole MiB, threshold and remainder on the last."""
     total = rules.reserved_total(fields)
-    threshold = parse_bytes(fields["evictionHard"]["memory.available"], "evictionHard.memory.available")
+    threshold = total - rules.reserved_total({**fields, "evictionHard": {"memory.available": "0%"}})
     nodes = topology.cpu_memory_nodes
     if not nodes:
         raise InvalidInput(

@@ -236,6 +236,8 @@ def reserved_total(configuration: Mapping[str, Any], eviction_defaults_join: boo
     if not eviction or eviction_defaults_join or configuration.get("mergeDefaultEvictionSettings"):
         eviction = dict(EVICTION_DEFAULTS, **(eviction or {}))
     threshold = str(eviction.get("memory.available", 0))
+    if threshold in ("0%", "100%"):  # kubelet takes both for: no threshold
+        return total
     if threshold.endswith("%"):
         raise InvalidInput(
             "evictionHard.memory.available is %s: with memory manager Static its bytes must be known, and they differ between boots."

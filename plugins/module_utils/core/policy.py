@@ -67,11 +67,11 @@ def choice(*words: str) -> Check:
 
 def boolean(name: str, value: Any) -> bool:
     """True or false, also as the text that -e name=value gives."""
-    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    known = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
     word = str(value).lower()
-    if word not in words:
+    if word not in known:
         raise _refuse(name, value, "which is neither true nor false", "Write true or false.")
-    return words[word]
+    return known[word]
 
 
 def integer(least: int, most: Optional[int] = None) -> Check:
@@ -111,6 +111,14 @@ def words(name: str, value: Any) -> Tuple[str, ...]:
     return tuple(str(item) for item in value)
 
 
+def one_word(name: str, value: Any) -> str:
+    """A single word."""
+    found = words(name, value)
+    if len(found) != 1:
+        raise _refuse(name, value, "which is not one word", "Write a single name.")
+    return found[0]
+
+
 def mappings(name: str, value: Any) -> Tuple[Dict[str, Any], ...]:
     """A list of mappings; what they hold is checked by the concern they belong to."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in value):
@@ -145,7 +153,8 @@ def _reserve(variable: str, key: str, value: Any) -> str:
     known = ("cpu", "memory", "ephemeral-storage", "pid")
     if key not in known:
         raise unknown_name("resource of %s" % variable, key, known)
-    parse_quantity(value, what) if key in ("cpu", "pid") else parse_bytes(value, what)
+    parse = parse_quantity if key in ("cpu", "pid") else parse_bytes
+    parse(value, what)
     return str(value)
 
 
@@ -157,10 +166,10 @@ def _eviction(variable: str, key: str, value: Any) -> str:
     if key not in known:
         raise unknown_name("eviction signal of %s" % variable, key, known)
     percent = re.match(r"(\d+(?:\.\d+)?)%\Z", str(value))
-    if not percent:
-        parse_bytes(value, what)
-    elif not 0 < float(percent.group(1)) < 100:
-        raise _refuse(what, value, "which is no share", "Give more than 0% and less than 100%.")
+    if percent and float(percent.group(1)) > 100:
+        raise _refuse(what, value, "which is no share", "Give at most 100%.")
+    if not percent and parse_bytes(value, what) == 0:
+        raise _refuse(what, value, "and kubelet refuses a threshold of nothing", 'Write "0%" to switch it off.')
     return str(value)
 
 
@@ -318,7 +327,7 @@ class Policy:
     thp_defrag: Optional[str] = _setting(
         None, choice("always", "defer", "defer+madvise", "madvise", "never"), "Transparent hugepage defragmentation"
     )
-    governor: Optional[str] = _setting(None, lambda name, value: words(name, value)[0], "The frequency governor")
+    governor: Optional[str] = _setting(None, one_word, "The frequency governor")
     swap: str = _setting("off", choice("off", "keep"), "off or keep")
     memlock: str = _setting("unlimited", memlock, "The limit of locked memory for sessions and services")
     nofile: int = _setting(1048576, integer(1024), "The limit of open files for sessions and services")

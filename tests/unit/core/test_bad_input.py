@@ -77,6 +77,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {**ALIGNED, "eviction_hard": {"memory.available": "5%"}}, "evictionHard.memory.available is 5%: with memory manager Static its bytes"),  # B3
     (NODE, {"eviction_hard": {"memory.free": "1Gi"}}, '"memory.free" is not a known eviction signal of gpufleet_eviction_hard.'),
     (NODE, {"eviction_hard": {"nodefs.available": "120%"}}, 'gpufleet_eviction_hard.nodefs.available is "120%", which is no share.'),
+    (NODE, {"eviction_hard": {"memory.available": 0}}, 'gpufleet_eviction_hard.memory.available is "0", and kubelet refuses a threshold of'),
     (NODE, {"system_reserved": {"memory": "1Gi"}, "reserved_memory_percent": 5}, "gpufleet_reserved_memory_percent and gpufleet_system_reserved.memory"),
     (GPU_MEMORY, {**ALIGNED}, "kubelet's memory manager Static may place pods into GPU memory, which is NUMA nodes 2 here."),
     # kubelet

@@ -125,6 +125,12 @@ def test_a_node_of_one_l3_group_has_nothing_to_align_to() -> None:
     assert "one_l3_group_per_numa_node" in codes(plan)
 
 
+def test_a_reservation_that_breaks_every_group_leaves_no_aligned_size() -> None:
+    plan = plan_for(make_topology(packages=1, cores=8, l3_cores=4), reserved_cpus="0,4,8,12")
+    assert (plan.alignment.holds, plan.numa_nodes[0].aligned_job_sizes) == (False, ())
+    assert "break every L3 group" in plan.alignment.condition
+
+
 def test_a_cache_that_spans_numa_nodes_is_no_group_of_one() -> None:
     plan = plan_for(make_topology(packages=1, cores=8, nodes_per_package=2, l3_cores=8))
     assert [node.aligned_job_sizes for node in plan.numa_nodes] == [(), ()]
@@ -210,6 +216,11 @@ def test_whenever_eviction_is_written_the_whole_set_is() -> None:  # B3
         "imagefs.inodesFree": "5%",
     }  # fmt: skip
     assert "evictionHard" not in plan_for(make_topology()).kubelet["configuration"]
+
+
+def test_a_threshold_may_be_switched_off() -> None:
+    plan = plan_for(make_topology(), profile="aligned", kube_reserved={"memory": "2Gi"}, eviction_hard={"memory.available": "0%"})
+    assert reserved_memory(plan) == {0: "1024Mi", 1: "1024Mi"}
 
 
 def test_a_percentage_becomes_a_quantity_on_request() -> None:
