@@ -263,9 +263,16 @@ ansible_facts:
           type: dict
           sample: {version: 1.0.0, source_sha256: 3f0c..., path: /usr/local/bin/numaspread}
         units:
-          description: The slice of batch services, and the services.
+          description: The slice of batch services, batch and pinned services with all their keys, and the seccomp profile for pods.
           type: dict
-          sample: {}
+          sample:
+            architecture: x86_64
+            launcher: /usr/local/bin/numaspread
+            install_allocators: false
+            slice: {}
+            services: []
+            pinned: []
+            seccomp: /var/lib/kubelet/seccomp/gpufleet/numa.json
         notes:
           description: The reasons for the values above, and what to know about them. Severities are V(info), V(warning) and V(error).
           type: list

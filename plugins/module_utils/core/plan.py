@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .align import Alignment, CpusPerGpu, Shape, alignment, shape_of, sizes_across
+from .batch_plan import units_section
 from .boot_arguments import kernel_arguments
 from .cpuset import CpuSet
 from .errors import InvalidInput
@@ -110,6 +111,7 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
     options = kubelet["configuration"].get("cpuManagerPolicyOptions", {}) if kubelet else {}
     aligned = alignment(topology, cpus, shapes, options, static, notes)
     pools = hugepage_pools(topology, policy, notes)
+    installed = _launcher(policy, launcher)
     plan = Plan(
         profile=policy.profile,
         workload=policy.workload,
@@ -128,8 +130,8 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
         swap=policy.swap,
         limits={"memlock": policy.memlock, "nofile": policy.nofile},
         confine=confinement(topology, policy, cpus, static, notes),
-        launcher=_launcher(policy, launcher),
-        units=_units(topology, policy, cpus, static, notes),
+        launcher=installed,
+        units=units_section(topology, policy, cpus, static, LAUNCHER_PATH, bool(installed), notes),
         notes=(),
     )
     _note_machine(topology, policy, notes)
@@ -171,36 +173,6 @@ def _launcher(policy: Policy, launcher: Optional[Mapping[str, str]]) -> Dict[str
     if not wanted or launcher is None:
         return {}
     return {"version": launcher["version"], "source_sha256": launcher["source_sha256"], "path": LAUNCHER_PATH}
-
-
-def _units(topology: Topology, policy: Policy, cpus: Partition, static: bool, notes: Notes) -> Dict[str, Any]:
-    """The slice of the batch services, and the services as the user wrote them.
-
-    ``follows_kubelet``: kubelet takes exclusive CPUs out of the pool, so the slice has to follow its state file. The slice's CPUs are
-    never empty (systemd would read that as all) and never isolated (naming one would take it back into load balancing).
-    """
-    if not policy.batch_services and not policy.pinned_services:
-        return {}
-    if policy.batch_services and not cpus.pool and not policy.batch_on_reserved:
-        raise InvalidInput(
-            "Profile %s leaves no shared pool for gpufleet_batch_services." % policy.profile,
-            "Set gpufleet_batch_on_reserved: true to run them on the reserved CPUs, or choose another profile.",
-        )
-    if policy.batch_services and not cpus.pool:
-        notes.warning(
-            "batch_on_reserved", "Batch services run on the reserved CPUs, beside the system and the device interrupts.", cpus=cpus.reserved
-        )
-    return {
-        "slice": {
-            "cpus": cpus.pool or cpus.reserved,
-            "reserved": cpus.reserved,
-            "memory_nodes": CpuSet(node.id for node in topology.cpu_memory_nodes),
-            "follows_kubelet": static and bool(cpus.pool),
-            "kubelet_root": topology.kubelet.root_dir if static and topology.kubelet else "",
-        },
-        "services": list(policy.batch_services),
-        "pinned": list(policy.pinned_services),
-    }
 
 
 def _note_machine(topology: Topology, policy: Policy, notes: Notes) -> None:

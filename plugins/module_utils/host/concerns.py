@@ -4,9 +4,25 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Dict, Tuple
 
-from . import boot, irq, kubelet, launcher, tuning
+from . import batch, boot, irq, kubelet, launcher, tuning
 from .concern import Concern
 
-CONCERNS: Tuple[Concern, ...] = (boot.CONCERN, tuning.CONCERN, irq.CONCERN, kubelet.CONCERN, launcher.CONCERN)
+CONCERNS: Tuple[Concern, ...] = (boot.CONCERN, tuning.CONCERN, irq.CONCERN, kubelet.CONCERN, launcher.CONCERN, batch.CONCERN)
+
+# The plan of nothing: what every section holds when nothing of ours is to be on the node.
+NOTHING: Dict[str, Any] = {
+    "kernel_arguments": [],
+    "sysctl": {},
+    "transparent_hugepage": {},
+    "hugepages": {},
+    "governor": "",
+    "swap": "keep",
+    "limits": {},
+    "confine": {},
+    "interrupts": {},
+    "kubelet": {},
+    "launcher": {},
+    "units": {},
+}

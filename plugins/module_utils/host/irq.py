@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from typing import List, Optional, Tuple
+from typing import Optional
 
 from ..core import irq_units
 from ..core.irq_units import Irqbalance, Reading
@@ -15,6 +14,7 @@ from . import irq_program
 from .bundle import bundle
 from .command import Command
 from .concern import Concern, Section
+from .interpreter import interpreter
 from .irq_live import read_live
 from .root import Root
 from .store import Store
@@ -22,7 +22,6 @@ from .store import Store
 _MASK = UNIT_FOLDER + "/irqbalance.service"
 _PACKAGED = ("/usr/lib/systemd/system/irqbalance.service", "/lib/systemd/system/irqbalance.service")
 _CRIO = ("/usr/lib/systemd/system/crio.service", "/lib/systemd/system/crio.service", UNIT_FOLDER + "/crio.service")
-_OLDEST_PYTHON = (3, 9)
 
 
 def read(root: Root, command: Command, section: Section) -> Reading:
@@ -30,7 +29,7 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     return Reading(
         live=read_live(root, section["interrupts"]),
         program=bundle(irq_program.__name__).decode("utf-8", "surrogateescape"),
-        interpreter=_interpreter(root),
+        interpreter=interpreter(root),
         irqbalance=_irqbalance(root),
         crio=any(root.exists(unit) for unit in _CRIO),
         systemd=not root.is_live or root.exists("/run/systemd/system"),
@@ -54,20 +53,6 @@ def _irqbalance(root: Root) -> Optional[Irqbalance]:
         own_unit=own_unit,
         masked_by_us=root.link_target(_MASK) == "/dev/null" and _MASK in Store(root).files,
     )
-
-
-def _interpreter(root: Root) -> str:
-    """The node's own Python that is new enough, by the version in the name that python3 leads to; on a live node else the one at work."""
-    found: List[Tuple[Tuple[int, int], str]] = []
-    for name in root.names("/usr/bin"):
-        version = re.match(r"python3(?:\.(\d+))?\Z", name)
-        target = re.search(r"/python3\.(\d+)\Z", root.resolve("/usr/bin/" + name) or "") if version else None
-        if version and target and (3, int(target.group(1))) >= _OLDEST_PYTHON:
-            # Plain python3 first: it survives an upgrade of the distribution.
-            found.append(((0 if version.group(1) is None else 1, -int(target.group(1))), "/usr/bin/" + name))
-    if found:
-        return min(found)[1]
-    return sys.executable if root.is_live and sys.executable else "/usr/bin/python3"
 
 
 CONCERN = Concern(name="irq", sections=("interrupts",), read=read, artifacts=irq_units.artifacts)

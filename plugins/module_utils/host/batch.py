@@ -1,0 +1,86 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The batch concern: units of an earlier run, what the running services have read, kubelet's state, the allocators' libraries."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
+
+from ..core import batch_units, units
+from ..core.allocators import library_path
+from ..core.batch_plan import SECCOMP_PROFILE
+from ..core.systemd import UNIT_FOLDER
+from . import batch_program
+from .bundle import bundle
+from .command import Command
+from .concern import Concern, Section
+from .interpreter import interpreter
+from .root import Root
+from .store import Store
+
+_CGROUPS = "/sys/fs/cgroup"
+
+
+def read(root: Root, command: Command, section: Section) -> units.Reading:
+    """What the wanted units need to know; of a section without any, only what is left of former ones."""
+    wanted = batch_units.parse(section)
+    services = _services(root)
+    family = "debian" if root.exists("/usr/bin/dpkg") or root.exists("/var/lib/dpkg") else "redhat"
+    paths = {library_path(service.allocator, wanted.architecture, family) for service in wanted.all if service.allocator}
+    running = _running(command, [service.unit for service in wanted.all if service.unit in services])
+    follows = wanted.slice is not None and wanted.slice.follows_kubelet
+    return units.Reading(
+        program=bundle(batch_program.__name__).decode("utf-8", "surrogateescape") if follows else "",
+        interpreter=interpreter(root) if follows else "",
+        services=services,
+        follows=root.exists("%s/%s" % (UNIT_FOLDER, batch_units.FOLLOW_PATH)),
+        family=family,
+        libraries=frozenset(path for path in paths if root.exists(path)),
+        unified=not root.is_live or root.exists(_CGROUPS + "/cgroup.controllers"),
+        systemd=not root.is_live or root.exists("/run/systemd/system"),
+        state=root.read(wanted.slice.state_file) if wanted.slice and follows else None,
+        running=frozenset(running),
+        stale=_stale(root, running),
+        seccomp=tuple(path for path in Store(root).files if path.endswith("/" + SECCOMP_PROFILE)),
+        kubepods_weight=_weight(root) if wanted.services else None,
+    )
+
+
+def _services(root: Root) -> Dict[str, str]:
+    """The service and timer units that carry our mark. Nobody else's are taken away, whatever their name."""
+    names = [name for name in root.names(UNIT_FOLDER) if name.startswith("gpufleet-") and name.endswith((".service", ".timer"))]
+    texts = {name: root.read("%s/%s" % (UNIT_FOLDER, name)) or "" for name in names}
+    return {name: text for name, text in texts.items() if text.startswith(batch_units.SERVICE_MARK)}
+
+
+def _running(command: Command, names: Sequence[str]) -> Mapping[str, int]:
+    """Main processes of those that run, by unit."""
+    shown = command.query(("systemctl", "show", "--property=MainPID", "--value", "--", *names)) if names else None
+    pids = [line for line in (shown or "").split("\n") if line]
+    return {name: int(pid) for name, pid in zip(names, pids) if pid.isdigit() and pid != "0"}
+
+
+def _stale(root: Root, running: Mapping[str, int]) -> FrozenSet[str]:
+    """Services whose process is older than their unit file. The boot time is known in whole seconds: a second or two is no difference."""
+    found = set()
+    for name, pid in running.items():
+        with suppress(OSError, ValueError, IndexError):  # the process may end meanwhile
+            booted = int((root.read("/proc/stat") or "").partition("\nbtime ")[2].split()[0])
+            # The second field, the name in parentheses, may hold blanks; the start is the 22nd.
+            ticks = int((root.read("/proc/%d/stat" % pid) or "").rpartition(")")[2].split()[19])
+            started = booted + ticks / os.sysconf("SC_CLK_TCK")
+            if os.stat(root.local("%s/%s" % (UNIT_FOLDER, name))).st_mtime > started + 2:
+                found.add(name)
+    return frozenset(found)
+
+
+def _weight(root: Root) -> Optional[int]:
+    """cpu.weight of all pods, with either of kubelet's cgroup drivers."""
+    folders: Tuple[str, ...] = ("kubepods.slice", "kubepods")
+    text = next((text for text in (root.read("%s/%s/cpu.weight" % (_CGROUPS, folder)) for folder in folders) if text), "")
+    return int(text) if text.strip().isdigit() else None
+
+
+CONCERN = Concern(name="batch", sections=("units",), read=read, artifacts=units.artifacts)
