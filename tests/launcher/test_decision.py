@@ -49,10 +49,10 @@ def test_auto(decide: Decide, machine: Machine, nodes: list[int], lists: bool) -
 
 def test_who_was_left_out_and_why(decide: Decide) -> None:
     decision = decide(Machine({**GB200, 34: Node(range(144, 150))}, mems_allowed=range(34)))
-    assert [line.split(":")[0] for line in decision["left out"]] == [
-        "3-9,11-17,19-25,27-33 (no memory)",
-        "34 (outside the cpuset of this process)",
-        "2,10,18,26 (no CPUs",
+    assert decision["left out"][0].split("), ") == [
+        "3-9,11-17,19-25,27-33 (no memory",
+        "34 (outside the cpuset of this process",
+        "2,10,18,26 (no CPUs: GPU, CXL or other memory, taken by --nodes or --cpuless)",
     ]
 
 
@@ -83,10 +83,11 @@ def test_kernel_without_numa(numaspread: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "nodes", "named"),
     [
-        (Machine(TWO_SOCKETS), "0-2", "not on this machine: 2;"),
-        (Machine(GRACE_HOPPER), "0-8", "without memory: 2-8;"),  # I3
-        (Machine(TWO_SOCKETS, mems_allowed=[0]), "0-1", "outside the cpuset of this process: 1)"),  # I1
+        (Machine(TWO_SOCKETS), "0-2", "asks for 2 (not on this machine);"),
+        (Machine(GRACE_HOPPER), "0-8", "asks for 2-8 (no memory);"),  # I3
+        (Machine(TWO_SOCKETS, mems_allowed=[0]), "0-1", "asks for 1 (outside the cpuset of this process);"),  # I1
         (Machine(TWO_SOCKETS, mems_allowed=[0]), "0-1", "name nodes among 0,"),
+        (Machine({**TWO_SOCKETS, 2: Node(gib=0)}, mems_allowed=[0, 2]), "0-3", "3 (not on this machine), 2 (no memory), 1 (outside"),
     ],
 )
 def test_a_list_with_unusable_nodes_is_refused(numaspread: Path, tmp_path: Path, machine: Machine, nodes: str, named: str) -> None:

@@ -308,12 +308,20 @@ static const struct mode {
     { "local", MPOL_LOCAL, false, 3, 8 },
 }, *const interleave = &modes[0], *const weighted = &modes[1], *const bind = &modes[3], *const local = &modes[4];
 
+enum { ABSENT, NO_MEMORY, FORBIDDEN, NO_CPUS, REASONS };
+static const char *const reasons[REASONS] = {
+    [ABSENT] = "not on this machine",
+    [NO_MEMORY] = "no memory",
+    [FORBIDDEN] = "outside the cpuset of this process",
+    [NO_CPUS] = "no CPUs: GPU, CXL or other memory, taken by --nodes or --cpuless",
+};
+
 struct decision {
-    const struct mode *mode;                       /* NULL: leave the memory policy as it is */
-    struct set nodes;                              /* where memory goes */
-    struct set absent, no_memory, forbidden, no_cpus; /* who is left out, and why */
-    struct set cpus;                               /* empty: leave the affinity as it is */
-    char gpu[24];                                  /* PCI address, or "" */
+    const struct mode *mode;      /* NULL: leave the memory policy as it is */
+    struct set nodes;             /* where memory goes */
+    struct set left_out[REASONS]; /* and where it doesn't */
+    struct set cpus;              /* empty: leave the affinity as it is */
+    char gpu[24];                 /* PCI address, or "" */
 };
 
 static void choose_mode(struct decision *d)
@@ -326,18 +334,29 @@ static void choose_mode(struct decision *d)
         fail("--mode \"%s\" is unknown; give interleave, weighted, preferred-many, bind or local", name);
 }
 
-/* Keeps the usable ones of these nodes, and notes of each of the others the first reason against it. */
+/* Keeps the usable ones of these nodes, and of each of the others the first reason against it. */
 static void keep_usable(struct decision *d, const struct machine *m, const struct set *nodes)
 {
     for (unsigned i = 0; i < WORDS; i++) {
         unsigned long left = nodes->word[i];
-        d->absent.word[i] = left & ~m->online.word[i];
+        d->left_out[ABSENT].word[i] = left & ~m->online.word[i];
         left &= m->online.word[i];
-        d->no_memory.word[i] = left & ~m->memory.word[i];
+        d->left_out[NO_MEMORY].word[i] = left & ~m->memory.word[i];
         left &= m->memory.word[i];
-        d->forbidden.word[i] = left & ~m->ours.word[i];
+        d->left_out[FORBIDDEN].word[i] = left & ~m->ours.word[i];
         d->nodes.word[i] = left & m->ours.word[i];
     }
+}
+
+/* "2-8 (no memory), 9 (not on this machine)" */
+static const char *left_out_text(const struct decision *d)
+{
+    static char text[REASONS * MAX_TEXT];
+    *text = '\0';
+    for (int i = 0, n = 0; i < REASONS; i++)
+        if (!is_empty(&d->left_out[i]))
+            n += sprintf(text + n, "%s%s (%s)", n ? ", " : "", list_text(&d->left_out[i]), reasons[i]);
+    return text;
 }
 
 static void choose_nodes(struct decision *d, const struct machine *m)
@@ -349,14 +368,12 @@ static void choose_nodes(struct decision *d, const struct machine *m)
             fail("--mode %s takes no nodes; leave --nodes out, or give --mode bind", d->mode->name);
         keep_usable(d, m, &wanted);
         if (!is_equal(&d->nodes, &wanted))
-            refuse("--nodes %s asks for nodes that can't be used (not on this machine: %s; without memory: %s; outside the cpuset of this "
-                   "process: %s); name nodes among %s, or give auto", opt[NODES], list_text(&d->absent), list_text(&d->no_memory),
-                   list_text(&d->forbidden), list_text(&usable));
+            refuse("--nodes %s asks for %s; name nodes among %s, or give auto", opt[NODES], left_out_text(d), list_text(&usable));
     } else {
         keep_usable(d, m, &m->online);
         struct set with_cpus = both(&d->nodes, &m->cpus);
         if (!opt[CPULESS] && !is_empty(&with_cpus)) {
-            d->no_cpus = without(&d->nodes, &with_cpus);
+            d->left_out[NO_CPUS] = without(&d->nodes, &with_cpus);
             d->nodes = with_cpus;
         } else if (!opt[CPULESS] && d->mode->takes_nodes && m->numa && next(&d->nodes, next(&d->nodes, 0, true) + 1, true) < MAX_CPUS)
             say("no usable node is known to have CPUs, so %s are taken; name nodes with --nodes if one is GPU memory",
@@ -559,21 +576,14 @@ static void choose_gpu_node(struct decision *d, const struct machine *m)
 static void print_decision(FILE *to, const struct decision *d, const struct machine *m)
 {
     static char buffer[8 * MAX_TEXT];
-    const struct { const struct set *nodes; const char *why; } left_out[] = {
-        { &d->absent, "not on this machine" },
-        { &d->no_memory, "no memory" },
-        { &d->forbidden, "outside the cpuset of this process" },
-        { &d->no_cpus, "no CPUs: GPU, CXL or other memory, taken by --nodes or --cpuless" },
-    };
     setvbuf(to, buffer, _IOFBF, sizeof buffer);
     if (!m->numa)
         fprintf(to, "kernel: without NUMA: one node, nothing to place\n");
     fprintf(to, "mode: %s\n", d->mode ? d->mode->name : "none, the policy stays as it is");
     if (d->mode && d->mode->takes_nodes)
         fprintf(to, "policy: %d\nnodes: %s\nmask: %s\n", d->mode->policy, list_text(&d->nodes), mask_text(&d->nodes));
-    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
-        if (!is_empty(left_out[i].nodes))
-            fprintf(to, "left out: %s (%s)\n", list_text(left_out[i].nodes), left_out[i].why);
+    if (*left_out_text(d))
+        fprintf(to, "left out: %s\n", left_out_text(d));
     for (unsigned node = 0; d->mode == weighted && (node = next(&d->nodes, node, true)) < MAX_NODES; node++) {
         const char *weight = read_text(rooted(WEIGHT_DIR "/node%u", node));
         fprintf(to, "weight of node %u: %s\n", node, weight ? weight : "not listed by this kernel");
