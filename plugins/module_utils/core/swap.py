@@ -9,10 +9,9 @@ boot to boot: so swap.target, which alone pulls them in, is masked as well as th
 
 from __future__ import annotations
 
-import posixpath
 import re
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
 
 from .change import FOREIGN, PENDING, REBOOT, Artifact, Effect, File, Observation, Text
 from .errors import unknown_name
@@ -31,13 +30,13 @@ SERVICES = ("zramswap.service", "zram-config.service", "zram-swap.service", "dph
 
 @dataclass(frozen=True)
 class SwapReading:
-    """``units`` are the paths of swap units and swap-making services, those masked by a link in /etc among them.
-    ``own_units`` are those of them that are files in /etc/systemd/system, where a mask finds no place. ``partitions`` are the device
-    nodes of GPT swap partitions. ``zram`` holds the zram-generator configuration files as (path, text)."""
+    """``units`` are the names of swap units and of services that make swap, masked ones too. ``own_units`` are those of them that are
+    files in /etc/systemd/system, where a mask finds no place. ``partitions`` are the device nodes of GPT swap partitions, ``zram`` the
+    configuration files of zram-generator as (path, text)."""
 
     fstab: Text = None
-    units: Tuple[str, ...] = ()
-    own_units: Tuple[str, ...] = ()
+    units: FrozenSet[str] = frozenset()
+    own_units: FrozenSet[str] = frozenset()
     partitions: Tuple[str, ...] = ()
     zram: Tuple[Tuple[str, str], ...] = ()
     resume: Text = None
@@ -51,7 +50,7 @@ def artifacts(choice: str, reading: SwapReading) -> Parts:
     if choice not in CHOICES:
         raise unknown_name("choice for swap", choice, CHOICES)
     off = choice == "off"
-    own = sorted({posixpath.basename(path) for path in reading.own_units})
+    own = sorted(reading.own_units)
     masked = sorted({"swap.target", *_nameable(reading)} - set(own))
     files: List[Artifact] = [File("swap lines in /etc/fstab", "/etc/fstab", edit_fstab(off), ours=False)]
     files.extend(mask("mask of %s" % unit, unit, off) for unit in masked)
@@ -69,10 +68,15 @@ def artifacts(choice: str, reading: SwapReading) -> Parts:
     return Parts(files, live, {**dict.fromkeys(masked, off), **dict.fromkeys(own, False)})
 
 
+def makes_swap(unit: str) -> bool:
+    """True for a swap unit and for a service that makes swap, by its name."""
+    return unit.endswith(".swap") or unit in SERVICES
+
+
 def _nameable(reading: SwapReading) -> List[str]:
     sections = [name for _path, text in reading.zram for name in re.findall(r"^\s*\[(zram\d+)\]", text, re.MULTILINE)]
     return [
-        *(posixpath.basename(path) for path in reading.units),
+        *reading.units,
         *(unit_name(device, ".swap") for device in reading.partitions),
         *(unit_name("/dev/" + section, ".swap") for section in sections),
     ]

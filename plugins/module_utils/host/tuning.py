@@ -116,30 +116,17 @@ def _governors(root: Root) -> Dict[str, Tuple[str, ...]]:
 
 
 def _swap(root: Root) -> swap.SwapReading:
-    units = [
-        "%s/%s" % (folder, name)
-        for folder in _UNIT_FOLDERS
-        for name in root.names(folder)
-        if name.endswith(".swap") or name in swap.SERVICES
-    ]
-    units.extend("/etc/init.d/" + name for name in root.names("/etc/init.d") if name + ".service" in swap.SERVICES)
-    own = [path for path in units if path.startswith(UNIT_FOLDER + "/") and root.link_target(path) != "/dev/null"]
-    # A hand-written unit that is gone may have left our drop-in behind.
-    own.extend("%s/%s" % (UNIT_FOLDER, name[:-2]) for name in root.names(UNIT_FOLDER) if _is_left_drop_in(root, name))
+    there = {name for folder in _UNIT_FOLDERS for name in root.names(folder)}
+    there.update(name + ".service" for name in root.names("/etc/init.d"))
+    ours = {name[:-2] for name in root.names(UNIT_FOLDER) if name.endswith(".d") and DROP_IN in root.names("%s/%s" % (UNIT_FOLDER, name))}
+    in_etc = {name for name in root.names(UNIT_FOLDER) if root.link_target("%s/%s" % (UNIT_FOLDER, name)) != "/dev/null"}
     return swap.SwapReading(
         fstab=root.read("/etc/fstab"),
-        units=tuple(path if not path.startswith("/etc/init.d/") else path + ".service" for path in units),
-        own_units=tuple(own),
+        units=frozenset(filter(swap.makes_swap, there)),
+        own_units=frozenset(filter(swap.makes_swap, in_etc | ours)),  # a unit that is gone may have left our drop-in behind
         partitions=tuple(_gpt_swap_partitions(root)),
         zram=_zram(root),
         resume=root.read(swap.RESUME),
-    )
-
-
-def _is_left_drop_in(root: Root, name: str) -> bool:
-    unit = name[:-2]
-    return (
-        name.endswith(".d") and (unit.endswith(".swap") or unit in swap.SERVICES) and DROP_IN in root.names("%s/%s" % (UNIT_FOLDER, name))
     )
 
 

@@ -73,8 +73,8 @@ def file_at(parts, path):
 
 FULL = SwapReading(
     fstab=FSTAB_MARK + "/swap.img none swap sw 0 0\n",
-    units=("/usr/lib/systemd/system/data.swap", "/etc/systemd/system/mine.swap", "/usr/lib/systemd/system/zramswap.service"),
-    own_units=("/etc/systemd/system/mine.swap",),
+    units=frozenset(("data.swap", "mine.swap", "zramswap.service")),
+    own_units=frozenset(("mine.swap",)),
     partitions=("/dev/vda3", "/dev/mapper/a-b"),
     zram=(("/usr/lib/systemd/zram-generator.conf", "[zram0]\nzram-size = ram\n[zram1]\n"),),
     resume="RESUME=UUID=1234\n",
