@@ -11,6 +11,7 @@ import gzip
 import io
 import os
 import posixpath
+import re
 import secrets
 import tarfile
 from typing import Callable, Dict, List, Optional, Set
@@ -61,9 +62,11 @@ def capture(root: RecordingRoot, read: Callable[[Root, Command], object]) -> byt
     return _archive(_entries(root), anonymiser)
 
 
-def _host_names(root: Root) -> List[str]:
-    names = [root.read(path) or "" for path in ("/proc/sys/kernel/hostname", "/etc/hostname")]
-    return [name.strip() for name in names if name.strip()]
+def _host_names(root: RecordingRoot) -> List[str]:
+    """The node's names, but none that the kernel's own paths hold as well: a host called "node" or "cpu" gives nobody away."""
+    names = [(root.read(path) or "").strip() for path in ("/proc/sys/kernel/hostname", "/etc/hostname")]
+    common = {word for path in root.contents if path.startswith(("/sys/", "/proc/")) for word in re.split(r"[^A-Za-z]+", path)}
+    return [name for name in names if name and name.partition(".")[0] not in common]
 
 
 def _users(root: Root) -> List[str]:

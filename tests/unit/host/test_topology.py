@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import fr
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput, UnreadableRoot
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Interrupt, Kubelet, Topology
+from ansible_collections.gpufleet.node.plugins.module_utils.host.capture import RecordingRoot, capture
 from ansible_collections.gpufleet.node.plugins.module_utils.host.command import Command
 from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root
 from ansible_collections.gpufleet.node.plugins.module_utils.host.topology import SUBSETS, read_topology
@@ -341,6 +344,16 @@ def test_device_memory_without_a_driver(fleet: dict[str, Path], tmp_path: Path) 
     nodes = read(root).numa_nodes
     assert [node.kind for node in nodes][:3] == ["cpu_memory", "device_memory", "empty"]
     assert nodes[1].kind_evidence == "a node without CPUs on a Grace platform with NVIDIA devices"
+
+
+def test_a_capture_has_the_same_facts(fleet: dict[str, Path], tmp_path: Path) -> None:  # the hosts of the fleet are called "node"
+    for name, root in fleet.items():
+        archive = capture(RecordingRoot(str(root)), read_topology)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(tmp_path / name, filter="tar")
+        original, captured = to_json(read(root)), to_json(read(tmp_path / name))
+        assert {key for key in original if original[key] != captured[key]} <= {"gpus", "command_line"}  # UUIDs, unknown arguments
+        assert [gpu["address"] for gpu in original["gpus"]] == [gpu["address"] for gpu in captured["gpus"]]
 
 
 def test_nothing_is_read_twice_and_nothing_written(fleet: dict[str, Path]) -> None:
