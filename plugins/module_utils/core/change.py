@@ -72,7 +72,7 @@ class KernelValue:
     ``wanted`` lists acceptable texts in order of preference: the next is tried when the kernel answers ENOSPC. ``same`` compares what is
     read with each of them. ``refusals`` maps an errno name (EIO) to (status, message): answers that are facts about the node, not faults.
     ``if_absent`` is the status when the file doesn't exist on a live root; under any other root it is pending until boot.
-    ``shown`` extracts what a person wants to see from the raw text.
+    ``shown`` extracts what a person wants to see from the raw text. ``tied`` are files that the kernel changes along with this one.
     """
 
     item: str
@@ -82,6 +82,7 @@ class KernelValue:
     refusals: Dict[str, Tuple[str, str]] = field(default_factory=dict)
     if_absent: str = NOT_APPLICABLE
     shown: Callable[[str], str] = str.strip
+    tied: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

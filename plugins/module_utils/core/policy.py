@@ -34,6 +34,7 @@ PLAY_VARIABLES = {
     "plan": "",
     "found": "",
     "checked": "",
+    "undone": "",
     "verdict": "",
     "capture_archive": "",
     "reboot": "",

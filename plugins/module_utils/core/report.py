@@ -76,6 +76,19 @@ def summary_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[s
     ]
 
 
+def rollback_lines(result: Mapping[str, Any]) -> List[str]:
+    """The end of a roll-back (node_rollback's result): what other people's changes left, what is pending, what to do next."""
+    findings = result["findings"]
+    return [
+        *_labelled("rolled back", "what was still ours" if result["changed"] else "nothing: nothing of ours was there"),
+        *_labelled("as at first", "%d items" % result["in_place"]),
+        *_grouped("pending", [finding for finding in findings if finding["status"] == PENDING]),
+        *_grouped("someone else's", [finding for finding in findings if finding["status"] == FOREIGN]),
+        *(line for left in result["left"] for line in ("", left["path"], *left["diff"].splitlines())),
+        *_labelled("next", _when_it_suits(result) or "nothing"),
+    ]
+
+
 def _grouped(label: str, findings: Sequence[Mapping[str, Any]]) -> List[str]:
     """One entry per message; what many items share is said once, with their number."""
     by_message: Dict[str, List[str]] = {}
@@ -97,13 +110,19 @@ def _next_step(after: Mapping[str, Any]) -> str:
         return "mend what was refused, then run playbooks/site.yml again"
     if after["differing"]:
         return "%s differ: run playbooks/site.yml without --check and with their tags" % ", ".join(after["differing"])
-    if after["pending_commands"]:
-        return "boot a node from this root, or run on it: %s" % "; ".join(" ".join(command) for command in after["pending_commands"])
-    if after["reboot_required"]:
-        return "reboot when it suits, then run playbooks/verify.yml"
-    if after["restart_required"]:
-        return "restart %s when it suits" % ", ".join(after["restart_required"])
-    return "nothing"
+    waiting = _when_it_suits(after)
+    return waiting + (", then run playbooks/verify.yml" if after["reboot_required"] else "") if waiting else "nothing"
+
+
+def _when_it_suits(result: Mapping[str, Any]) -> str:
+    """What waits for somebody to choose the moment."""
+    if result["pending_commands"]:
+        return "boot a node from this root, or run on it: %s" % "; ".join(" ".join(command) for command in result["pending_commands"])
+    if result["reboot_required"]:
+        return "reboot when it suits"
+    if result["restart_required"]:
+        return "restart %s when it suits" % ", ".join(result["restart_required"])
+    return ""
 
 
 def _headline(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str]:

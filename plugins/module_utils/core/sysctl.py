@@ -61,10 +61,15 @@ def artifacts(settings: Mapping[str, str], files: Sequence[Tuple[str, str]]) -> 
     return Parts(
         files=[File("sysctl file", PATH, always(text if wanted else None))],
         live=[
-            *(KernelValue("sysctl %s" % name, proc_path(name), (value,), same_tokens) for name, value in sorted(wanted.items())),
+            *(_live(name, value) for name, value in sorted(wanted.items())),
             *_overriders(wanted, files),
         ],
     )
+
+
+def _live(name: str, value: str) -> KernelValue:
+    twin = TWINS.get(name)
+    return KernelValue("sysctl %s" % name, proc_path(name), (value,), same_tokens, tied=(proc_path(twin),) if twin else ())
 
 
 def _check(wanted: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..core.change import (
     COMMAND,
@@ -59,28 +59,29 @@ class Node:
 
 def inspect(artifacts: Sequence[Artifact], node: Node) -> List[Finding]:
     """One finding per artifact; nothing is written, only read-only commands run."""
-    return [_KINDS[type(artifact)].inspect(artifact, node) for artifact in artifacts]
+    return [KINDS[type(artifact)].inspect(artifact, node) for artifact in artifacts]
 
 
-def apply(artifacts: Sequence[Artifact], node: Node, check_mode: bool = False) -> Outcome:
-    """Mend what drifted, in the artifacts' order.
+def apply(artifacts: Sequence[Any], node: Node, check_mode: bool = False, kinds: Optional[Mapping[type, Kind]] = None) -> Outcome:
+    """Mend what drifted, in the artifacts' order. ``kinds`` says how each type of artifact is handled, when there are others than usual.
 
     Every artifact is inspected, and every original kept, before the first write: a refusal leaves the node untouched.
 
     :raises WriteFailed: a write failed or reads back as something else
     :raises CommandFailed: a command failed, or ran and didn't help
     """
-    found = inspect(artifacts, node)
+    kinds = kinds or KINDS
+    found = [kinds[type(artifact)].inspect(artifact, node) for artifact in artifacts]
     outcome = Outcome(found=found, findings=list(found))
     if check_mode:
         outcome.changed = any(finding.status == DRIFT for finding in found)
         return outcome
     for artifact, finding in zip(artifacts, found):
         if finding.status == DRIFT:
-            _KINDS[type(artifact)].remember(artifact, finding, node)
+            kinds[type(artifact)].remember(artifact, finding, node)
     node.store.save()
     for position, artifact in enumerate(artifacts):
-        kind = _KINDS[type(artifact)]
+        kind = kinds[type(artifact)]
         # An effect may have come undone by the writes before it.
         finding = kind.inspect(artifact, node) if isinstance(artifact, Effect) else found[position]
         if finding.status == DRIFT:
@@ -212,7 +213,10 @@ def _inspect_kernel(artifact: KernelValue, node: Node) -> Finding:
 
 
 def _remember_kernel(artifact: KernelValue, finding: Finding, node: Node) -> None:
-    node.store.remember_kernel(artifact.path, finding.before)
+    for path in (artifact.path, *artifact.tied):
+        value = node.root.read(path)
+        if value is not None:
+            node.store.remember_kernel(path, value.strip())
 
 
 def _mend_kernel(artifact: KernelValue, finding: Finding, node: Node) -> Tuple[Finding, bool]:
@@ -286,8 +290,8 @@ def _inspect_observation(artifact: Observation, node: Node) -> Finding:
     return Finding(artifact.item, artifact.status, message=artifact.message, until=artifact.until)
 
 
-def _nothing(artifact: Artifact, finding: Finding, node: Node) -> None:
-    """Effects leave nothing of ours to remember, and observations change nothing."""
+def nothing_to_remember(artifact: Any, finding: Finding, node: Node) -> None:
+    """Effects leave nothing of ours, and observations change nothing."""
 
 
 def _leave(artifact: Artifact, finding: Finding, node: Node) -> Tuple[Finding, bool]:
@@ -295,16 +299,18 @@ def _leave(artifact: Artifact, finding: Finding, node: Node) -> Tuple[Finding, b
 
 
 @dataclass(frozen=True)
-class _Kind:
+class Kind:
+    """How artifacts of a type are found, remembered before the first write, and mended (which answers whether it changed anything)."""
+
     inspect: Callable[[Any, Node], Finding]
     remember: Callable[[Any, Finding, Node], None]
     mend: Callable[[Any, Finding, Node], Tuple[Finding, bool]]
 
 
-_KINDS: Dict[type, _Kind] = {
-    File: _Kind(_inspect_file, _remember_file, _mend_file),
-    Link: _Kind(_inspect_link, _remember_link, _mend_link),
-    KernelValue: _Kind(_inspect_kernel, _remember_kernel, _mend_kernel),
-    Effect: _Kind(_inspect_effect, _nothing, _mend_effect),
-    Observation: _Kind(_inspect_observation, _nothing, _leave),
+KINDS: Dict[type, Kind] = {
+    File: Kind(_inspect_file, _remember_file, _mend_file),
+    Link: Kind(_inspect_link, _remember_link, _mend_link),
+    KernelValue: Kind(_inspect_kernel, _remember_kernel, _mend_kernel),
+    Effect: Kind(_inspect_effect, nothing_to_remember, _mend_effect),
+    Observation: Kind(_inspect_observation, nothing_to_remember, _leave),
 }

@@ -8,7 +8,7 @@ import errno
 import os
 import tempfile
 from contextlib import suppress
-from typing import Iterator, List, Optional
+from typing import Iterator, List, Optional, Tuple
 
 from ..core.errors import WriteFailed
 
@@ -36,9 +36,9 @@ def missing_folders(path: str) -> List[str]:
     return missing[::-1]
 
 
-def write_atomic(path: str, content: bytes, mode: int, enforce_mode: bool = False) -> None:
-    """Replace a file by rename, flushed to disk. An existing one keeps owner, extended attributes (SELinux, ACL) and,
-    unless ``enforce_mode``, its mode; missing folders are made.
+def write_atomic(path: str, content: bytes, mode: int, enforce_mode: bool = False, owner: Optional[Tuple[int, int]] = None) -> None:
+    """Replace a file by rename, flushed to disk. An existing one keeps extended attributes (SELinux, ACL), unless ``owner`` (user, group)
+    is given its owner, and unless ``enforce_mode`` its mode; missing folders are made.
 
     :raises WriteFailed: the old content is untouched
     """
@@ -50,7 +50,7 @@ def write_atomic(path: str, content: bytes, mode: int, enforce_mode: bool = Fals
         descriptor, temporary = tempfile.mkstemp(prefix=".gpufleet-", suffix=".tmp", dir=os.path.dirname(path))
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
-            _take_over(path, descriptor, mode, enforce_mode)
+            _take_over(path, descriptor, mode, enforce_mode, owner)
             stream.flush()
             os.fsync(descriptor)
         os.replace(temporary, path)
@@ -61,15 +61,17 @@ def write_atomic(path: str, content: bytes, mode: int, enforce_mode: bool = Fals
         raise failure(path, problem) from problem
 
 
-def _take_over(path: str, descriptor: int, mode: int, enforce_mode: bool) -> None:
+def _take_over(path: str, descriptor: int, mode: int, enforce_mode: bool, owner: Optional[Tuple[int, int]]) -> None:
     try:
-        old = os.stat(path)
+        old: Optional[os.stat_result] = os.stat(path)
     except FileNotFoundError:
-        os.fchmod(descriptor, mode)
+        old = None
+    owner = owner or ((old.st_uid, old.st_gid) if old else None)
+    if owner and owner != (os.geteuid(), os.getegid()):
+        os.fchown(descriptor, *owner)
+    os.fchmod(descriptor, mode if enforce_mode or not old else old.st_mode & 0o7777)
+    if not old:
         return
-    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
-        os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, mode if enforce_mode else old.st_mode & 0o7777)
     with suppress(OSError):  # a file system without extended attributes
         for name in os.listxattr(path):
             os.setxattr(descriptor, name, os.getxattr(path, name))

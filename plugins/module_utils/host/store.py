@@ -3,7 +3,8 @@
 """What was on the node before us: first originals of files and links, first values of kernel settings, in /var/lib/gpufleet.
 
 ``state.json`` is written before the first write of a run, atomically; originals lie beside it by their SHA-256. So at any moment,
-power loss included, a path holds its original, what an earlier run wrote, or what the state says this run was going to write.
+power loss included, a path holds its original, what an earlier run wrote, or what the state says this run was going to write. Anything
+else is somebody else's work.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import shutil
 import stat
 import time
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional
 
 from ..core.errors import GpufleetError, UnreadableRoot
-from .files import missing_folders, write_atomic
+from .files import missing_folders, remove, write_atomic
 from .root import Root
 
 FOLDER = "/var/lib/gpufleet"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+_OF_ONE_INTERRUPT = re.compile(r"/proc/irq/\d+/")
+_LOCK, _SET_ASIDE = "lock", "set-aside"  # what stays below FOLDER when the rest is forgotten
 
 
 def digest(text: str) -> str:
@@ -30,10 +37,12 @@ def digest(text: str) -> str:
 
 
 class Store:
-    """The state below one root. ``files``: path to {original, written}; ``kernel``: path to its first value; ``folders`` we made.
+    """The state below one root. ``files``: path to {original, written, before, foreign}; ``kernel``: path to its first value;
+    ``folders`` we made; ``boot_id`` of the boot that interrupt numbers belong to.
 
     ``original`` is null (absent), {link: target} or {sha256, mode, uid, gid}; ``written`` is the SHA-256 of what we wrote,
-    "link:TARGET", or null when we took the path away.
+    "link:TARGET", or null when we took the path away; ``before`` is the same of what the last write found, and ``foreign`` says that
+    somebody else had changed the path by then. Values of single interrupts are of one boot: the next one numbers them anew.
     """
 
     def __init__(self, root: Root) -> None:
@@ -45,6 +54,9 @@ class Store:
             self.files: Dict[str, Dict[str, Any]] = state.get("files", {})
             self.kernel: Dict[str, str] = state.get("kernel", {})
             self.folders: List[str] = state.get("folders", [])
+            self.boot_id = (root.read(BOOT_ID) or "").strip()
+            if state.get("boot_id", self.boot_id) != self.boot_id:
+                self.kernel = {path: value for path, value in self.kernel.items() if not _OF_ONE_INTERRUPT.match(path)}
         except (ValueError, AttributeError) as problem:
             raise UnreadableRoot(
                 "%s/state.json is damaged: %s." % (FOLDER, problem),
@@ -73,22 +85,58 @@ class Store:
             return None
         return self._root.read("%s/originals/%s" % (FOLDER, original["sha256"]))
 
+    def now(self, path: str) -> Optional[str]:
+        """What lies at the path, in the terms of ``written``."""
+        target = self._root.link_target(path)
+        if target is not None:
+            return "link:" + target
+        text = self._root.read(path)
+        return None if text is None else digest(text)
+
+    def first(self, path: str) -> Optional[str]:
+        """What lay at the path before our first write, in the terms of ``written``."""
+        original = self.files[path]["original"]
+        if original is None:
+            return None
+        return "link:%s" % original["link"] if "link" in original else str(original["sha256"])
+
+    def foreign(self, path: str) -> bool:
+        """Whether somebody else changed a path since we know it."""
+        known = self.files[path]
+        return known.get("foreign", False) or self.now(path) not in (known["written"], known.get("before"), self.first(path))
+
+    def set_aside(self, path: str) -> str:
+        """Keep what lies at the path, which is neither the original nor ours, and answer where."""
+        kept = "%s/%s%s" % (FOLDER, _SET_ASIDE, path)
+        text = self._root.read(path) or ""
+        write_atomic(self._root.local(kept), text.encode("utf-8", "surrogateescape"), 0o600)
+        return kept
+
+    def forget(self) -> None:
+        """Know nothing any more: the next run keeps originals afresh. What was set aside stays, and the lock, which may be held."""
+        remove(self._path)
+        for name in self._root.names(FOLDER):
+            local = self._root.local("%s/%s" % (FOLDER, name))
+            if name not in (_LOCK, _SET_ASIDE):
+                shutil.rmtree(local) if os.path.isdir(local) and not os.path.islink(local) else remove(local)
+        self.files, self.kernel, self.folders, self._dirty = {}, {}, [], False
+
     def save(self) -> None:
         """Write the state when it has news."""
         if self._dirty:
-            state = {"files": self.files, "folders": self.folders, "kernel": self.kernel, "schema": 1}
+            state = {"boot_id": self.boot_id, "files": self.files, "folders": self.folders, "kernel": self.kernel, "schema": 1}
             write_atomic(self._path, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode(), 0o600)
             self._dirty = False
 
     def _remember(self, path: str, written: Optional[str]) -> None:
-        known = self.files.get(path)
-        if known is None:
-            self.files[path] = {"original": self._keep_original(path), "written": written}
+        news: Dict[str, Any] = {"written": written, "before": self.now(path)}
+        if path in self.files:
+            news = {**self.files[path], **news, "foreign": self.foreign(path)}
+        else:
+            news = {**news, "original": self._keep_original(path), "foreign": False}
             self._remember_folders(path)
-            self._dirty = True
-        elif known["written"] != written:
-            known["written"] = written
-            self._dirty = True
+        self._dirty = self._dirty or self.files.get(path) != news
+        self.files[path] = news
 
     def _keep_original(self, path: str) -> Optional[Dict[str, Any]]:
         local = self._root.local(path)

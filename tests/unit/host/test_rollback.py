@@ -1,0 +1,382 @@
+"""The way back: originals byte for byte, other people's changes left alone, and a kill anywhere is made good by the next run."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, File, KernelValue, Link, always
+from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import UnreadableRoot, WriteFailed
+from ansible_collections.gpufleet.node.plugins.module_utils.core.sysctl import artifacts as sysctl_artifacts
+from ansible_collections.gpufleet.node.plugins.module_utils.host import files, tuning
+from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply, inspect
+from ansible_collections.gpufleet.node.plugins.module_utils.host.concerns import CONCERNS, NOTHING
+from ansible_collections.gpufleet.node.plugins.module_utils.host.rollback import roll_back
+from ansible_collections.gpufleet.node.plugins.module_utils.host.store import BOOT_ID, FOLDER
+
+SYSCTL = "/etc/sysctl.d/zz-gpufleet.conf"
+MASK = "/etc/systemd/system/irqbalance.service"
+SWAP = "/swap.img none swap sw 0 0\n"
+FSTAB = "/dev/sda1 / ext4 defaults 0 1\n" + SWAP
+SETTINGS = {"sysctl": {"vm.swappiness": "0", "vm.dirty_bytes": "1073741824"}, "swap": "off", "limits": {"memlock": "unlimited"}}
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A small node, with owners of modes that matter."""
+    write(tmp_path, "/etc/fstab", FSTAB, 0o640)
+    write(tmp_path, "/proc/sys/vm/swappiness", "60\n")
+    write(tmp_path, "/proc/sys/vm/dirty_bytes", "0\n")
+    write(tmp_path, "/proc/sys/vm/dirty_ratio", "20\n")
+    write(tmp_path, "/proc/swaps", "Filename Type Size Used Priority\n")
+    write(tmp_path, BOOT_ID, "first\n")
+    return tmp_path
+
+
+def write(root, path, text, mode=0o644):
+    local = root / path[1:]
+    local.parent.mkdir(parents=True, exist_ok=True)
+    local.write_text(text)
+    local.chmod(mode)
+
+
+def snapshot(root):
+    """Every folder and file with its mode, content and link target, but for our own memory."""
+    found = {}
+    for folder, folders, names in os.walk(root):
+        for name in (*folders, *names):
+            path = os.path.join(folder, name)
+            inside = os.path.relpath(path, root)
+            if inside.startswith("var"):
+                continue
+            status = os.lstat(path)
+            content = b""
+            if stat.S_ISLNK(status.st_mode):
+                content = os.readlink(path).encode()
+            elif stat.S_ISREG(status.st_mode):
+                content = pathlib.Path(path).read_bytes()
+            found[inside] = (status.st_mode, status.st_uid, status.st_gid, content)
+    return found
+
+
+def tune(root, **sections):
+    node = Node.at(str(root))
+    section = {**SETTINGS, **sections}
+    return apply(tuning.CONCERN.artifacts(section, tuning.read(node.root, node.command, section)), node)
+
+
+def run(root, *artifacts):
+    return apply(artifacts, Node.at(str(root)))
+
+
+def back(root, check_mode=False):
+    return roll_back(Node.at(str(root)), check_mode)
+
+
+def memory(root):
+    """What is left of our memory."""
+    return sorted(os.listdir(root / FOLDER[1:]))
+
+
+def test_the_plan_of_nothing_has_every_section():
+    assert {section for concern in CONCERNS for section in concern.sections} <= set(NOTHING)
+
+
+def test_a_node_that_was_never_ours_is_left_alone(root):
+    before = snapshot(root)
+    done = back(root)
+    assert not done.outcome.changed and done.left == {} and snapshot(root) == before
+
+
+def test_everything_comes_back_byte_for_byte_and_twice_changes_nothing(root):
+    before = snapshot(root)
+    assert tune(root).changed and snapshot(root) != before
+    assert back(root).outcome.changed
+    assert snapshot(root) == before and memory(root) == []
+    assert not back(root).outcome.changed and snapshot(root) == before
+
+
+def test_after_several_plans_the_first_original_comes_back(root):
+    before = snapshot(root)
+    tune(root)
+    tune(root, swap="keep", sysctl={"vm.swappiness": "10"})
+    tune(root, limits={"memlock": "8192", "nofile": 1024})
+    back(root)
+    assert snapshot(root) == before
+
+
+def test_check_mode_writes_nothing_and_tells_the_same(root):
+    tune(root)
+    before = snapshot(root), memory(root)
+    told = back(root, check_mode=True).outcome
+    assert (snapshot(root), memory(root)) == before and told.changed
+    assert [finding.path for finding in told.found] == [finding.path for finding in back(root).outcome.found]
+
+
+def test_a_later_run_keeps_originals_afresh(root):
+    tune(root)
+    back(root)
+    write(root, "/etc/fstab", FSTAB + "/dev/sdb1 /data xfs defaults 0 2\n", 0o640)
+    before = snapshot(root)
+    tune(root)
+    back(root)
+    assert snapshot(root) == before
+
+
+def test_mode_and_owner_come_back_with_a_file_that_we_took_away(root):
+    write(root, "/etc/conf", "theirs\n", 0o600)
+    if os.geteuid() == 0:
+        os.chown(root / "etc/conf", 12, 34)
+    before = snapshot(root)
+    run(root, File("conf", "/etc/conf", always(None)))
+    back(root)
+    assert snapshot(root) == before
+
+
+def test_an_enforced_mode_is_undone(root):
+    write(root, "/etc/program", "#!/bin/sh\n", 0o600)
+    before = snapshot(root)
+    run(root, File("program", "/etc/program", always("#!/bin/sh\n"), mode=0o755, enforce_mode=True))
+    assert snapshot(root) != before
+    back(root)
+    assert snapshot(root) == before
+
+
+def test_links_come_back(root):
+    write(root, "/etc/systemd/system/other.service", "[Service]\n")
+    os.symlink("other.service", root / "etc/systemd/system/was.service")
+    before = snapshot(root)
+    run(root, Link("mask", MASK, "/dev/null"), Link("was", "/etc/systemd/system/was.service", "/dev/null"))
+    back(root)
+    assert snapshot(root) == before
+
+
+def test_what_an_earlier_plan_left_behind_goes_too(root):
+    before = snapshot(root)
+    run(root, File("from another version", "/etc/gpufleet/old.conf", always("x\n")))
+    back(root)
+    assert snapshot(root) == before  # with the folder
+
+
+# Somebody else was here after us ----------------------------------------------------------------------------------------
+
+
+def test_of_a_file_that_somebody_changed_only_our_part_goes(root):
+    tune(root)
+    fstab = root / "etc/fstab"
+    fstab.write_text(fstab.read_text() + "/dev/sdb1 /data xfs defaults 0 2\n")
+    done = back(root)
+    assert fstab.read_text() == FSTAB + "/dev/sdb1 /data xfs defaults 0 2\n"
+    assert list(done.left) == ["/etc/fstab"] and "+/dev/sdb1 /data" in done.left["/etc/fstab"]
+    assert [f.status for f in done.outcome.findings if f.path == "/etc/fstab"] == [FOREIGN]
+    assert not back(root).outcome.changed
+
+
+def test_a_change_that_a_later_run_of_ours_wrote_over_is_not_lost(root):
+    # The second write finds another's line in the file: what it writes is no longer ours alone.
+    tune(root)
+    fstab = root / "etc/fstab"
+    fstab.write_text(fstab.read_text() + "/dev/sdb1 /data xfs defaults 0 2\n/dev/sdc1 none swap sw 0 0\n")
+    assert tune(root).changed
+    back(root)
+    assert fstab.read_text() == FSTAB + "/dev/sdb1 /data xfs defaults 0 2\n/dev/sdc1 none swap sw 0 0\n"
+
+
+def test_a_file_of_ours_that_somebody_edited_is_set_aside(root):
+    before = snapshot(root)
+    tune(root)
+    with open(root / SYSCTL[1:], "a") as stream:
+        stream.write("kernel.sysrq = 1\n")
+    done = back(root)
+    assert snapshot(root) == before
+    [finding] = [f for f in done.outcome.findings if f.path == SYSCTL]
+    assert finding.status == FOREIGN and FOLDER + "/set-aside" + SYSCTL in finding.message
+    assert (root / (FOLDER + "/set-aside" + SYSCTL)[1:]).read_text().endswith("kernel.sysrq = 1\n")
+    back(root)
+    assert memory(root) == ["set-aside"]
+
+
+def test_what_somebody_removed_stays_away(root):
+    tune(root)
+    (root / "etc/fstab").unlink()
+    (root / SYSCTL[1:]).unlink()
+    done = back(root)
+    assert not (root / "etc/fstab").exists() and not (root / SYSCTL[1:]).exists()
+    assert [f.path for f in done.outcome.findings if f.status == FOREIGN] == ["/etc/fstab"]
+
+
+def test_who_undid_our_part_by_hand_changed_nothing(root):
+    before = snapshot(root)
+    tune(root)
+    (root / "etc/fstab").write_text(FSTAB)
+    done = back(root)
+    assert snapshot(root) == before and done.left == {}
+
+
+def test_a_link_that_somebody_made_instead_of_ours_stays(root):
+    run(root, Link("mask", MASK, "/dev/null"))
+    (root / MASK[1:]).unlink()
+    os.symlink("elsewhere.service", root / MASK[1:])
+    back(root)
+    assert os.readlink(root / MASK[1:]) == "elsewhere.service"
+
+
+def test_a_folder_of_ours_that_others_use_now_stays(root):
+    tune(root)
+    write(root, "/etc/sysctl.d/50-theirs.conf", "kernel.sysrq = 1\n")
+    back(root)
+    assert os.listdir(root / "etc/sysctl.d") == ["50-theirs.conf"]
+
+
+# Kernel values ----------------------------------------------------------------------------------------------------------
+
+
+def test_of_two_values_that_exclude_each_other_the_first_one_comes_back(root, monkeypatch):
+    # F12: the kernel refuses dirty_bytes = 0; dirty_ratio = 20 makes it 0.
+    real, folder = files.write_kernel, root / "proc/sys/vm"
+
+    def kernel(path, text):
+        name = os.path.basename(path)
+        if name == "dirty_bytes" and int(text) < 8192:
+            return "EINVAL"
+        if name in ("dirty_bytes", "dirty_ratio"):
+            real(str(folder / {"dirty_bytes": "dirty_ratio", "dirty_ratio": "dirty_bytes"}[name]), "0")
+        return real(path, text)
+
+    monkeypatch.setattr(files, "write_kernel", kernel)
+    apply(sysctl_artifacts({"vm.dirty_bytes": "1073741824"}, ()).live, Node.at(str(root)))
+    assert ((folder / "dirty_bytes").read_text(), (folder / "dirty_ratio").read_text()) == ("1073741824\n", "0\n")
+    done = back(root)
+    assert ((folder / "dirty_bytes").read_text(), (folder / "dirty_ratio").read_text()) == ("0\n", "20\n")
+    assert not [finding for finding in done.outcome.findings if finding.status == PENDING]
+
+
+@pytest.mark.parametrize(("boot_id", "affinity"), [("first\n", "0-7\n"), ("second\n", "3\n")])
+def test_interrupts_come_back_within_the_boot_that_they_are_numbered_by(root, boot_id, affinity):
+    # E4: after a reboot the same number may be another device's.
+    write(root, "/proc/irq/40/smp_affinity_list", "0-7\n")
+    write(root, "/proc/irq/default_smp_affinity", "ff\n")
+    run(
+        root,
+        KernelValue("irq", "/proc/irq/40/smp_affinity_list", ("3",), lambda a, b: a.strip() == b),
+        KernelValue("default", "/proc/irq/default_smp_affinity", ("1",), lambda a, b: a.strip() == b),
+    )
+    write(root, BOOT_ID, boot_id)
+    back(root)
+    assert (root / "proc/irq/40/smp_affinity_list").read_text() == affinity
+    assert (root / "proc/irq/default_smp_affinity").read_text() == "ff\n"
+
+
+def test_a_value_that_is_gone_or_refused_does_not_stop_the_rest(root, monkeypatch):
+    before = snapshot(root)
+    tune(root)
+    (root / "proc/sys/vm/dirty_bytes").unlink()
+    real = files.write_kernel
+    monkeypatch.setattr(files, "write_kernel", lambda path, text: "EBUSY" if path.endswith("swappiness") else real(path, text))
+    done = back(root)
+    assert [f.message for f in done.outcome.findings if f.status == PENDING and f.path] == [
+        "was 60 first, but the kernel refuses it (EBUSY): the next boot sets it anew"
+    ]
+    assert {path: known for path, known in snapshot(root).items() if path.startswith("etc")} == {
+        path: known for path, known in before.items() if path.startswith("etc")
+    }
+
+
+# Faults -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_original_is_one_sentence_before_anything_is_written(root):
+    tune(root)
+    state = json.loads((root / FOLDER[1:] / "state.json").read_text())
+    (root / FOLDER[1:] / "originals" / state["files"]["/etc/fstab"]["original"]["sha256"]).unlink()
+    before = snapshot(root)
+    with pytest.raises(UnreadableRoot, match="original of /etc/fstab is missing"):
+        back(root)
+    assert snapshot(root) == before
+
+
+def test_what_could_not_be_restored_is_still_known(root, monkeypatch):
+    before = snapshot(root)
+    tune(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "replace", lambda *_arguments: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(WriteFailed, match="Free some space"):
+            back(root)
+    back(root)
+    assert snapshot(root) == before
+
+
+def test_commands_that_wait_for_a_boot_keep_the_memory(root):
+    write(root, "/etc/default/grub", 'GRUB_CMDLINE_LINUX=""\n')
+    write(root, "/boot/grub/grub.cfg", "menuentry 'x' {\n\tlinux /vmlinuz root=/dev/sda1 isolcpus=2-7\n}\n")
+    boot = CONCERNS[0]
+    section = {"kernel_arguments": ["isolcpus=2-7"]}
+    node = Node.at(str(root))
+    apply(boot.artifacts(section, boot.read(node.root, node.command, section)), node)
+    done = back(root)
+    assert [finding.command for finding in done.outcome.findings if finding.command] == [("update-grub",)]
+    assert "state.json" in memory(root)
+    write(root, "/boot/grub/grub.cfg", "menuentry 'x' {\n\tlinux /vmlinuz root=/dev/sda1\n}\n")  # as update-grub makes it
+    assert not back(root).outcome.changed and memory(root) == []
+
+
+KILLED = textwrap.dedent(
+    """
+    import os, signal, sys
+    sys.path.insert(0, sys.argv[3])
+    from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node
+    from ansible_collections.gpufleet.node.plugins.module_utils.host.rollback import roll_back
+    calls, stop = 0, int(sys.argv[2])
+    def counted(name):
+        real = getattr(os, name)
+        def call(*args, **kwargs):
+            global calls
+            calls += 1
+            if calls == stop:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+        setattr(os, name, call)
+    for name in ("replace", "fsync", "unlink", "rmdir", "write"):
+        counted(name)
+    roll_back(Node.at(sys.argv[1]))
+    """
+)
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24])
+def test_killed_anywhere_and_run_again_it_ends_right(root, stop):
+    before = snapshot(root)
+    tune(root)
+    run(root, Link("mask", MASK, "/dev/null"))
+    collections = os.path.join(os.path.dirname(__file__), "../../../playbooks/collections")
+    subprocess.run([sys.executable, "-c", KILLED, str(root), str(stop), collections], check=False)
+    back(root)
+    assert snapshot(root) == before and memory(root) == []
+
+
+def test_a_run_that_was_killed_before_its_second_write_is_undone_byte_for_byte(root, monkeypatch):
+    # The state says already what that run was going to write, and the file still holds what the run before it wrote.
+    before = snapshot(root)
+    tune(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_atomic", lambda *_arguments, **_options: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            tune(root, sysctl={"vm.swappiness": "10"})
+    done = back(root)
+    assert snapshot(root) == before and done.left == {} and memory(root) == []
+
+
+def test_the_plan_of_nothing_finds_nothing_after_it(root):
+    tune(root)
+    back(root)
+    node = Node.at(str(root))
+    for concern in CONCERNS:
+        section = {name: NOTHING[name] for name in concern.sections}
+        found = inspect(concern.artifacts(section, concern.read(node.root, node.command, section)), node)
+        assert not [finding for finding in found if finding.status == "drift"], concern.name
