@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from typing import Iterable, Tuple
+from typing import Callable, Iterable, Tuple
 
 _MAC = re.compile(r"(?<![0-9A-Fa-f:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:])")
 # InfiniBand GUIDs and link-layer addresses have more pairs.
@@ -58,7 +58,19 @@ class Anonymiser:
         self._key = key
         hosts = {name for name in host_names if name and name not in ("localhost", "(none)")}
         hosts |= {name.partition(".")[0] for name in hosts}
-        self._words = [(self._whole_words(hosts), "host"), (self._whole_words(set(users) - IMAGE_ACCOUNTS), "user")]
+        self._replacements: Tuple[Tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+            (_UUID, lambda match: self._uuid(match.group())),
+            (_ESCAPED_UUID, lambda match: self._uuid(match.group().replace("\\x2d", "-")).replace("-", "\\x2d")),
+            (_MAC_NAME, lambda match: self._mac(match.group()).replace(":", "")),
+            (_CREDENTIAL, lambda match: "%s=%s" % (match.group(1), self.word("value", match.group(2)))),
+            (_LONG_MAC, lambda match: self._hex_pairs(match.group())),
+            (_MAC, lambda match: self._mac(match.group())),
+            (_IPV4, lambda match: self._ip(match.group())),
+            (_IPV6, lambda match: self._ip(match.group())),
+            (_SERIAL_LINE, lambda match: match.group(1) + self.word("serial", match.group(2))),
+            (self._whole_words(hosts), lambda match: self.word("host", match.group())),
+            (self._whole_words(set(users) - IMAGE_ACCOUNTS), lambda match: self.word("user", match.group())),
+        )
 
     @staticmethod
     def _whole_words(words: Iterable[str]) -> re.Pattern[str]:
@@ -67,17 +79,8 @@ class Anonymiser:
 
     def text(self, text: str) -> str:
         """Any text with MAC and IP addresses, UUIDs, serial numbers, host and user names replaced."""
-        text = _UUID.sub(lambda match: self._uuid(match.group()), text)
-        text = _ESCAPED_UUID.sub(lambda match: self._uuid(match.group().replace("\\x2d", "-")).replace("-", "\\x2d"), text)
-        text = _MAC_NAME.sub(lambda match: self._mac(match.group()).replace(":", ""), text)
-        text = _CREDENTIAL.sub(lambda match: "%s=%s" % (match.group(1), self.word("value", match.group(2))), text)
-        text = _LONG_MAC.sub(lambda match: self._hex_pairs(match.group()), text)
-        text = _MAC.sub(lambda match: self._mac(match.group()), text)
-        text = _IPV4.sub(lambda match: self._ip(match.group()), text)
-        text = _IPV6.sub(lambda match: self._ip(match.group()), text)
-        text = _SERIAL_LINE.sub(lambda match: match.group(1) + self.word("serial", match.group(2)), text)
-        for pattern, kind in self._words:
-            text = pattern.sub(lambda match, kind=kind: self.word(kind, match.group()), text)
+        for pattern, replacement in self._replacements:
+            text = pattern.sub(replacement, text)
         return text
 
     def arguments(self, text: str) -> str:
