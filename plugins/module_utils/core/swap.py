@@ -3,8 +3,8 @@
 """Swap off, and staying off: /etc/fstab, swap units, GPT swap partitions, zram and the services that make swap.
 
 A swap line in fstab keeps systemd-gpt-auto-generator from using the GPT swap partitions of the root disk; without it they come back.
-Its unit is named after the partition's node (dev-vda3.swap), and since systemd 255 after the disk's sequence number, which differs from
-boot to boot: so swap.target, which alone pulls them in, is masked as well as the units that can be named.
+Its unit is named after the partition's node (dev-vda3.swap), in newer systemd (257 for one) after the disk's sequence number, which may
+differ from boot to boot: so swap.target, which alone pulls it in, is masked as well as the units that can be named.
 """
 
 from __future__ import annotations

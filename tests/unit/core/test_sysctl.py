@@ -93,8 +93,8 @@ def test_what_the_kernel_refuses_gets_a_sentence(settings, sentence):
 
 
 def test_only_the_one_that_is_set_of_a_pair_is_looked_at():  # F12: the kernel reads 0 for the other
-    paths = [a.path for a in sysctl.artifacts({"vm.dirty_bytes": "34359738368"}, ()).live]
-    assert paths == ["/proc/sys/vm/dirty_bytes"]
+    (value,) = sysctl.artifacts({"vm.dirty_bytes": "34359738368"}, ()).live
+    assert (value.path, value.tied) == ("/proc/sys/vm/dirty_bytes", ("/proc/sys/vm/dirty_ratio",))
 
 
 @pytest.mark.parametrize(
