@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Set
 
 from ..core.devices import GPU, NIC, NVME, shared_roots
-from ..core.errors import unknown_name
+from ..core.errors import UnreadableRoot, unknown_name
 from ..core.fingerprint import fingerprint
 from ..core.node_kind import device_memory_platform, with_kinds
 from ..core.platform import cpu_vendor
@@ -43,7 +43,8 @@ def read_topology(root: Root, command: Command, subsets: Iterable[str] = SUBSETS
     cpuinfo = platform.cpuinfo_head(root)
     memory_bytes = kilobytes(root.read("/proc/meminfo") or "", "MemTotal")
     raw_nodes = numa.read_nodes(root, cpus.cpus.online, memory_bytes)
-    scan = pci.scan(root, gpu_match) if "pci" in wanted else pci.NOTHING
+    # Memory without CPUs may be a GPU's: then the devices are looked at whether they are asked for or not.
+    scan = pci.scan(root, gpu_match) if "pci" in wanted or any(n.memory_bytes and not n.cpus for n in raw_nodes) else pci.NOTHING
     nodes = with_kinds(raw_nodes, scan.gpu_nodes, device_memory_platform(cpuinfo, scan.nvidia))
     release = platform.kernel_release(root)
     architecture = platform.architecture(root, cpuinfo, release)
@@ -62,7 +63,7 @@ def read_topology(root: Root, command: Command, subsets: Iterable[str] = SUBSETS
         memory_bytes=memory_bytes or sum(node.memory_bytes for node in nodes),
         hugepage_sizes=hugepage_sizes,
         command_line=word(root, "/proc/cmdline") or "",
-        gathered=tuple(name for name in (*ALWAYS, *SUBSETS) if name in wanted or name in ALWAYS),
+        gathered=(*ALWAYS, *(name for name in SUBSETS if name in wanted)),
     )
     if "pci" in wanted:
         found = pci.devices(root, command, scan, nodes)
@@ -70,15 +71,30 @@ def read_topology(root: Root, command: Command, subsets: Iterable[str] = SUBSETS
         topology = topology.replace(fingerprint=fingerprint(topology))
     if "interrupts" in wanted:
         topology = topology.replace(interrupts=read_interrupts(root, scan.kinds))
+    return _with_files(topology, root, command, wanted)
+
+
+def _with_files(topology: Topology, root: Root, command: Command, wanted: Set[str]) -> Topology:
+    """The topology with what the node's files say. A subset that may not be read counts as not gathered, and a gap says why."""
     gaps: List[str] = []
-    if "boot" in wanted:
-        topology = topology.replace(boot=read_boot(root, release, gaps))
-    if "kubelet" in wanted:
-        topology = topology.replace(kubelet=read_kubelet(root, command))
-    if "software" in wanted:
-        topology = topology.replace(software=read_software(root))
-    if "tuning" in wanted:
-        topology = topology.replace(
-            cpufreq=read_cpufreq(root), transparent_hugepage=read_transparent_hugepage(root), swaps=read_swaps(root)
-        )
-    return topology.replace(gaps=tuple(gaps))
+    readers: Dict[str, Callable[[], Dict[str, Any]]] = {
+        "boot": lambda: {"boot": read_boot(root, topology.kernel_release, gaps)},
+        "kubelet": lambda: {"kubelet": read_kubelet(root, command)},
+        "software": lambda: {"software": read_software(root)},
+        "tuning": lambda: {
+            "cpufreq": read_cpufreq(root),
+            "transparent_hugepage": read_transparent_hugepage(root),
+            "swaps": read_swaps(root),
+        },
+    }
+    found: Dict[str, Any] = {}
+    refused = []
+    for name in readers:
+        if name in wanted:
+            try:
+                found.update(readers[name]())
+            except UnreadableRoot as problem:
+                gaps.append(problem.problem)
+                refused.append(name)
+    gathered = tuple(name for name in topology.gathered if name not in refused)
+    return topology.replace(gathered=gathered, gaps=tuple(gaps), **found)

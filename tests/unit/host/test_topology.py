@@ -31,6 +31,19 @@ def read(root: Path, *subsets: str) -> Topology:
     return read_topology(node, Command(node), subsets or SUBSETS)
 
 
+class Refusing(Root):
+    """A root as a user without privileges sees it: these paths may not be read."""
+
+    def __init__(self, path: str, *refused: str) -> None:
+        super().__init__(path)
+        self.refused = refused
+
+    def read(self, path: str, limit: int = 0) -> str | None:
+        if path.startswith(self.refused):
+            raise UnreadableRoot(f"{path} can't be read: permission denied.", "Run as root (become: true).")
+        return super().read(path, limit)
+
+
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Three machines of the fleet that look as different as they come, built once."""
@@ -187,6 +200,28 @@ def test_a_wide_domain_and_a_device_without_a_node(tiny: Path) -> None:
     (drive,) = read(tiny).nvmes
     assert (drive.address, drive.pci_root, drive.numa_node) == ("10000:01:00.0", "pci10000:00", None)
     assert (drive.name, drive.driver, drive.local_cpus.to_list()) == ("nvme7", None, "0-3")
+
+
+def test_graphics_of_an_amd_cpu_are_told_by_the_other_functions_of_the_slot(tiny: Path) -> None:
+    for slot, other in (("0000:04:00", "1022"), ("0000:0a:00", "1002")):
+        pci(tiny, f"{slot}.0", "030000", "1002:1638", {})
+        pci(tiny, f"{slot}.1", "040300", "1002:1637", {})
+        pci(tiny, f"{slot}.2", "108000", f"{other}:15df", {})
+    assert [gpu.address for gpu in read(tiny).gpus] == ["0000:0a:00.0"]
+
+
+def test_what_may_not_be_read_is_a_gap_and_not_gathered(fleet: dict[str, Path]) -> None:
+    node = Refusing(str(fleet["gracehopper"]), "/var/lib/kubelet", "/boot/config-")
+    topology = read_topology(node, Command(node))
+    assert topology.kubelet is None and "kubelet" not in topology.gathered and "boot" in topology.gathered
+    assert topology.boot.loader == "grub" and topology.boot.kernel_config == {}
+    assert [gap.split(" ")[0] for gap in topology.gaps] == ["/boot/config-6.8.0-1028-nvidia", "/var/lib/kubelet/kubeadm-flags.env"]
+
+
+def test_kinds_of_nodes_need_no_subset(fleet: dict[str, Path]) -> None:
+    node = Root(str(fleet["gracehopper"]))
+    topology = read_topology(node, Command(node), [])
+    assert [n.kind for n in topology.numa_nodes][:3] == ["cpu_memory", "device_memory", "empty"] and topology.gpus == ()
 
 
 def test_virtio_interfaces_lie_one_folder_down(tiny: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from ...core.cpuset import CpuSet
 from ...core.devices import AMD, GPU, NIC, NVIDIA, NVME, OTHER, PciFunction, address_key, is_gpu, kind_of_class, numa_node_of
@@ -44,32 +44,34 @@ def scan(root: Root, gpu_match: Sequence[str] = ()) -> PciFacts:
     addresses = sorted(filter(_ADDRESS.match, root.names(DEVICES)), key=address_key)
     slots = _slots(addresses)
     kinds: Dict[str, str] = {}
-    functions: List[PciFunction] = []
+    looked_at: List[PciFunction] = []
     for address in addresses:
         pci_class = _hex(root, address, "class")[:6]
-        kind = kind_of_class(pci_class)
-        if kind == OTHER and not gpu_match:
-            kinds[address] = OTHER
-            continue
-        vendor = _hex(root, address, "vendor") or (NVIDIA if address in driven else "")
-        function = PciFunction(address, pci_class, vendor, _hex(root, address, "device"))
-        if vendor == AMD and kind == GPU:
-            others = tuple(_hex(root, other, "vendor") for other in slots[address.rpartition(".")[0]] if other != address)
-            function = replace(function, slot_vendors=others)
-        if is_gpu(function, gpu_match):
-            kind = GPU
-        elif kind == GPU:
-            kind = OTHER
-        kinds[address] = kind
-        if kind != OTHER:
-            functions.append(function)
-    gpu_nodes = {}
-    for name in driven.values():
+        kinds[address] = kind = kind_of_class(pci_class)
+        if kind != OTHER or gpu_match:
+            vendor = _hex(root, address, "vendor") or (NVIDIA if address in driven else "")
+            rules_decide = vendor == AMD and kind == GPU and not gpu_match
+            others = slots[address.rpartition(".")[0]] - {address} if rules_decide else ()
+            slot_vendors = tuple(_hex(root, other, "vendor") for other in others)
+            function = PciFunction(address, pci_class, vendor, _hex(root, address, "device"), slot_vendors)
+            looked_at.append(function)
+            if is_gpu(function, gpu_match):
+                kinds[address] = GPU
+            elif kind == GPU:
+                kinds[address] = OTHER
+    functions = tuple(function for function in looked_at if kinds[function.address] != OTHER)
+    nvidia = bool(driven) or any(function.vendor == NVIDIA for function in looked_at)
+    return PciFacts(kinds, functions, nvidia, _gpu_nodes(root, list(driven.values())))
+
+
+def _gpu_nodes(root: Root, names: Sequence[str]) -> Dict[int, str]:
+    """The NUMA nodes that the driver's GPUs call their memory. Where they have none the file says -1."""
+    found = {}
+    for name in names:
         status = _NUMA_STATUS_NODE.search(root.read("%s/%s/numa_status" % (NVIDIA_GPUS, name)) or "")
         if status:
-            gpu_nodes[int(status.group(1))] = name.lower()
-    nvidia = bool(driven) or any(function.vendor == NVIDIA for function in functions)
-    return PciFacts(kinds, tuple(functions), nvidia, gpu_nodes)
+            found[int(status.group(1))] = name.lower()
+    return found
 
 
 def devices(root: Root, command: Command, facts: PciFacts, nodes: Sequence[NumaNode]) -> Dict[str, Tuple[Device, ...]]:
@@ -153,11 +155,11 @@ def _nvidia_identity(root: Root, command: Command) -> Dict[str, Tuple[Optional[i
     return found
 
 
-def _slots(addresses: Sequence[str]) -> Dict[str, List[str]]:
+def _slots(addresses: Sequence[str]) -> Dict[str, Set[str]]:
     """The functions of each slot."""
-    found: Dict[str, List[str]] = {}
+    found: Dict[str, Set[str]] = {}
     for address in addresses:
-        found.setdefault(address.rpartition(".")[0], []).append(address)
+        found.setdefault(address.rpartition(".")[0], set()).add(address)
     return found
 
 
