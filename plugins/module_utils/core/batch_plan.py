@@ -154,8 +154,9 @@ def _cpus(service: Pinned, node: Optional[NumaNode], topology: Topology, cpus: P
 
 def _one_per_thread(service: Pinned, free: CpuSet, topology: Topology) -> CpuSet:
     """Cores before thread siblings: two threads on one core share it."""
-    ranks = [list(core & free) for core in topology.cores]
-    in_order = [core[rank] for rank in range(max(map(len, ranks), default=0)) for core in ranks if rank < len(core)]
+    cores = [list(core) for core in topology.cores]
+    by_thread = [core[thread] for thread in range(topology.threads_per_core) for core in cores if thread < len(core)]
+    in_order = [cpu for cpu in by_thread if cpu in free]
     if len(in_order) < service.threads:
         raise InvalidInput(
             "Service %s wants %d CPUs for its threads, and %d are left for it." % (service.name, service.threads, len(in_order)),
