@@ -29,8 +29,8 @@
 
 #define PROGRAM_VERSION "1.0.0"
 
-/* MPOL_WEIGHTED_INTERLEAVE since Linux 6.9. It is an enumerator, so #ifdef can't tell whether the headers have it. */
-#define WEIGHTED_INTERLEAVE 6
+/* Modes that older headers lack. They are enumerators there, so #ifdef can't tell; the kernel's values never change. */
+enum { PREFERRED_MANY = 5 /* Linux 5.15 */, WEIGHTED_INTERLEAVE = 6 /* Linux 6.9 */ };
 
 enum { LAUNCHER_FAILED = 125, CANNOT_EXECUTE = 126, NOT_FOUND = 127 }; /* as in env(1) and timeout(1) */
 enum {
@@ -303,7 +303,7 @@ static const struct mode {
 } modes[] = {
     { "interleave", MPOL_INTERLEAVE, true, 2, 6 },
     { "weighted", WEIGHTED_INTERLEAVE, true, 6, 9 },
-    { "preferred-many", MPOL_PREFERRED_MANY, true, 5, 15 },
+    { "preferred-many", PREFERRED_MANY, true, 5, 15 },
     { "bind", MPOL_BIND, true, 2, 6 },
     { "local", MPOL_LOCAL, false, 3, 8 },
 }, *const interleave = &modes[0], *const weighted = &modes[1], *const bind = &modes[3], *const local = &modes[4];
@@ -375,7 +375,7 @@ static void choose_nodes(struct decision *d, const struct machine *m)
         if (!opt[CPULESS] && !is_empty(&with_cpus)) {
             d->left_out[NO_CPUS] = without(&d->nodes, &with_cpus);
             d->nodes = with_cpus;
-        } else if (!opt[CPULESS] && d->mode->takes_nodes && m->numa && next(&d->nodes, next(&d->nodes, 0, true) + 1, true) < MAX_CPUS)
+        } else if (!opt[CPULESS] && d->mode->takes_nodes && next(&d->nodes, next(&d->nodes, 0, true) + 1, true) < MAX_CPUS)
             say("no usable node is known to have CPUs, so %s are taken; name nodes with --nodes if one is GPU memory",
                 list_text(&d->nodes));
     }
@@ -431,7 +431,7 @@ static size_t list_gpus(struct gpu gpus[MAX_GPUS])
     bool nvidia = exists(rooted(NVIDIA_DIR)); /* in a container it holds only the container's GPUs, sysfs holds all */
     int fd = open(rooted("%s", nvidia ? NVIDIA_DIR : PCI_DIR), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     size_t n = 0, i;
-    for (ssize_t size; fd >= 0 && (size = getdents64(fd, entries, sizeof entries)) > 0;)
+    for (ssize_t size; fd >= 0 && (size = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0;)
         for (struct dirent64 *entry = (void *)entries; (char *)entry < entries + size; entry = (void *)((char *)entry + entry->d_reclen)) {
             struct gpu gpu = { 0 };
             if (n == MAX_GPUS || !parse_address(entry->d_name, &gpu.address) || !read_gpu(&gpu, entry->d_name, nvidia))
@@ -575,7 +575,7 @@ static void choose_gpu_node(struct decision *d, const struct machine *m)
 
 static void print_decision(FILE *to, const struct decision *d, const struct machine *m)
 {
-    static char buffer[8 * MAX_TEXT];
+    static char buffer[BUFSIZ];
     setvbuf(to, buffer, _IOFBF, sizeof buffer);
     if (!m->numa)
         fprintf(to, "kernel: without NUMA: one node, nothing to place\n");
@@ -733,7 +733,7 @@ static char **read_options(int argc, char **argv)
         if (option == '?' || option == ':')
             fail("option %s %s; numaspread --help lists them", argv[optind - 1],
                  option == ':' ? "needs a value" : "isn't known, or takes no value");
-    if (opt[ROOT] && strcmp(opt[ROOT], "/") == 0)
+    if (opt[ROOT] && (!*opt[ROOT] || strcmp(opt[ROOT], "/") == 0))
         opt[ROOT] = NULL;
     if (optind >= argc && !opt[DRY_RUN] && !opt[HELP] && !opt[VERSION])
         fail("no command is given; write numaspread [OPTION]... [--] COMMAND [ARG]...");
