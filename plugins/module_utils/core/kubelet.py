@@ -17,7 +17,6 @@ from . import kubelet_rules as rules
 from . import yaml_text
 from .change import FOREIGN, PENDING, RESTART, Artifact, File, Observation, Text
 from .errors import InvalidInput
-from .kubelet_plan import HEADER
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
 DROP_IN = "zz-gpufleet.conf"
@@ -116,10 +115,10 @@ def merge(current: Text, configuration: Mapping[str, Any], name: str) -> Text:
     parts = yaml_text.blocks(current or "", name)
     before = {path for block in parts for path in _marked(block)}
     parts = [block for block in parts if not _marked(block)]
-    wanted = {key: value for key, value in configuration.items() if key not in HEADER}
+    wanted = {key: value for key, value in configuration.items() if key not in rules.HEADER}
     result = [changed for block in parts for changed in [_merge_block(block, wanted, before, bool(configuration), name)] if changed]
     present = {block.key for block in result}
-    for key, value in ({**HEADER, **wanted} if configuration else {}).items():
+    for key, value in ({**rules.HEADER, **wanted} if configuration else {}).items():
         if key not in present:
             result.append(yaml_text.Block(key, yaml_text.write_key(key, value)))
     if configuration:

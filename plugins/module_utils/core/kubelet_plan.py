@@ -14,8 +14,6 @@ from .policy import Policy
 from .quantity import GIB, MIB, format_bytes
 from .topology import CPU_MEMORY, DEVICE_MEMORY, Kubelet, Topology
 
-HEADER = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
-
 Options = Dict[str, str]
 
 
@@ -76,7 +74,7 @@ def _configuration(topology: Topology, policy: Policy, cpus: Partition, minor: i
     memory_policy = policy.memory_manager_policy or profile.memory_manager_policy
     _check_machine(topology, cpu_options, memory_policy)
 
-    configuration: Dict[str, Any] = dict(HEADER)
+    configuration: Dict[str, Any] = dict(rules.HEADER)
     configuration["cpuManagerPolicy"] = cpu_policy
     if cpu_options:
         configuration["cpuManagerPolicyOptions"] = cpu_options

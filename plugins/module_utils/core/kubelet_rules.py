@@ -17,6 +17,9 @@ from .quantity import MIB, format_bytes, parse_bytes
 
 OLDEST_MINOR, NEWEST_MINOR = 28, 37
 
+# What every KubeletConfiguration starts with, each file of it too.
+HEADER = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+
 ALPHA, BETA, STABLE = "alpha", "beta", "stable"
 
 
