@@ -13,24 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-from typing import Any, Sequence
+from typing import Sequence
 
-import yaml
 from image import image
-from machine import PROGRESS, Machine, say
+from machine import PROGRESS, Machine, machines, say
 
-HERE = Path(__file__).resolve().parent
-NODES = Path(os.environ.get("GPUFLEET_VM_NODES") or HERE / "nodes.yml")
 PROGRAMS = ("qemu-system-x86_64", "qemu-img", "debootstrap", "sfdisk", "mke2fs", "ssh")
 PACKAGES = "qemu-system-x86 qemu-utils debootstrap fdisk e2fsprogs openssh-client"
 BOOT_TIME = 400  # seconds, on two busy cores
-
-
-def machines() -> dict[str, Machine]:
-    """The machines that nodes.yml describes, by name."""
-    hosts: dict[str, dict[str, Any]] = yaml.safe_load(NODES.read_text())["all"]["hosts"]
-    return {name: Machine(name, host["ansible_port"], host["machine"]) for name, host in hosts.items()}
 
 
 def up(names: Sequence[str]) -> None:

@@ -24,6 +24,17 @@ PACKAGES = (
 )
 MIB = 1024 * 1024
 BOOT, SYSTEM, SWAP = 2, 3400, 256  # MiB
+# On the first boot: a boot loader needs real devices, and a swap file blocks on the disk (mke2fs leaves holes for zeros).
+FIRST_BOOT = (
+    "mkswap /dev/vda3",
+    "dd if=/dev/zero of=/swapfile bs=1M count=64 status=none",
+    "chmod 600 /swapfile",
+    "mkswap /swapfile",
+    "grub-install /dev/vda",
+    "update-grub",
+    "sync",
+    "systemctl poweroff",
+)
 
 FILES = {
     "/etc/fstab": "/dev/vda2 / ext4 errors=remount-ro 0 1\n# swap of this machine\n/swapfile none swap sw 0 0\n",
@@ -41,9 +52,6 @@ COMMANDS = (
     "systemctl enable systemd-networkd ssh",
     "systemctl disable tuned",
     "systemctl mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer systemd-networkd-wait-online",
-    "dd if=/dev/zero of=/swapfile bs=1M count=64 status=none",
-    "chmod 600 /swapfile",
-    "mkswap /swapfile",
     "update-initramfs -u",
 )
 
@@ -60,14 +68,19 @@ class Recipe:
 
 RECIPES = {
     "bookworm": Recipe("bookworm"),
-    # As Ubuntu's cloud images have it: a drop-in that assigns the variable which /etc/default/grub assigns too.
+    # Drop-ins as on Ubuntu's cloud images, which assign what /etc/default/grub assigns too; and a stand-in for kubelet, which only sleeps.
     "trixie": Recipe(
         "trixie",
         files={
             "/etc/default/grub.d/50-cloudimg-settings.cfg": "GRUB_RECORDFAIL_TIMEOUT=0\nGRUB_TIMEOUT=0\n"
             'GRUB_CMDLINE_LINUX_DEFAULT="console=tty1 console=ttyS0"\nGRUB_TERMINAL=serial\n',
             "/etc/default/grub.d/99-site.cfg": 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX mitigations=off"\n',
+            "/usr/bin/kubelet": '#!/bin/sh\ncase $1 in --version) echo Kubernetes v1.34.2 ;; *) exec sleep infinity ;; esac\n',
+            "/etc/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml\n"
+            "[Install]\nWantedBy=multi-user.target\n",
+            "/var/lib/kubelet/config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n",
         },
+        commands=("chmod 755 /usr/bin/kubelet", "systemctl enable kubelet"),
     ),
 }
 
@@ -76,7 +89,7 @@ def image(name: str) -> Path:
     """The image of a recipe, built now if the cache hasn't got it."""
     recipe = RECIPES[name]
     key = _key()
-    ingredients = json.dumps([asdict(recipe), PACKAGES, FILES, COMMANDS, [BOOT, SYSTEM, SWAP], key], sort_keys=True)
+    ingredients = json.dumps([asdict(recipe), PACKAGES, FILES, COMMANDS, FIRST_BOOT, [BOOT, SYSTEM, SWAP], key], sort_keys=True)
     path = CACHE / f"{name}-{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}.raw"
     if not path.exists():
         say(f"building the image {path}: some minutes, once")
@@ -152,8 +165,7 @@ def _install_boot_loader(path: Path, tree: Path) -> None:
         boot = ["-kernel", str(kernel), "-initrd", str(initrd), "-append", "root=/dev/vda2 rw console=ttyS0 mitigations=off"]
         machine.start(path, boot)
         machine.wait(600)
-        # The partition for swap is made here: nothing outside writes into the middle of a disk.
-        _run(*machine.ssh("mkswap /dev/vda3 && grub-install /dev/vda && update-grub && sync && systemctl poweroff"))
+        _run(*machine.ssh(" && ".join(FIRST_BOOT)))
         machine.wait_for_end(120)
         _run("qemu-img", "commit", "-q", str(machine.folder / "disk.qcow2"))
     finally:

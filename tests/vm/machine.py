@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
+import yaml
+
+NODES = Path(os.environ.get("GPUFLEET_VM_NODES") or Path(__file__).with_name("nodes.yml"))
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "vm"
 KEY = CACHE / "id_ed25519"
 NVME_SIZE = "64M"
@@ -133,6 +136,12 @@ class Machine:
         """The last lines of its console."""
         text = self.console.read_text(errors="replace") if self.console.exists() else ""
         yield from [line.strip() for line in text.splitlines() if line.strip()][-count:]
+
+
+def machines() -> dict[str, Machine]:
+    """The machines that nodes.yml describes, by name."""
+    hosts: dict[str, dict[str, Any]] = yaml.safe_load(NODES.read_text())["all"]["hosts"]
+    return {name: Machine(name, host["ansible_port"], host["machine"]) for name, host in hosts.items()}
 
 
 def _numa(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
