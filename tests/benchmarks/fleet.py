@@ -50,8 +50,9 @@ class CallbackModule(CallbackBase):
         task = result._task if hasattr(result, "_task") else result.task
         host = (result._host if hasattr(result, "_host") else result.host).get_name()
         if task.action not in ON_THE_CONTROLLER:
-            items = len((result._result if hasattr(result, "_result") else result.result).get("results", [0])) if task.loop else 1
-            self.calls.setdefault(host, []).extend([task.action] * items)
+            told = result._result if hasattr(result, "_result") else result.result
+            ran = sum(not item.get("skipped") for item in told["results"]) if task.loop else 1
+            self.calls.setdefault(host, []).extend([task.action] * ran)
 
     def v2_playbook_on_stats(self, stats):
         with open(os.environ["GPUFLEET_CALLS"], "w", encoding="utf-8") as stream:

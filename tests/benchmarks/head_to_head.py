@@ -63,7 +63,8 @@ def rows() -> list[Row]:
         ours = Fleet(Path(temporary, "ours"), "reference", 1, collections)
         theirs = Fleet(Path(temporary, "theirs"), "reference", 1, collections)
         their_root = theirs.folder / theirs.hosts[0]
-        (their_root / "etc/security/limits.d").mkdir(parents=True, exist_ok=True)  # every distribution has it
+        for folder in ("etc/security/limits.d", "etc/systemd/system/containerd.service.d"):
+            (their_root / folder).mkdir(parents=True, exist_ok=True)  # as a distribution or an administrator made it
         settings = theirs.folder / "settings.json"
         settings.write_text(json.dumps(peer_variables(their_root)))
         policy = ours.folder / "policy.json"
