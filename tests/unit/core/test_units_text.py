@@ -21,8 +21,8 @@ SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/syst
 # All that systemd reads as something else somewhere: quotes, escapes, specifiers, variables, separators, what ends a line or a command.
 AWKWARD = [
     "", " ", "a b", ";", "\\;", "%", "%%", "%h", "100%", "$", "$$", "$HOME", "${HOME}", "$$HOME", "a$b", '"', "'", "it's", 'say "so"',
-    "\\", "\\\\", "\\x41", "\\n", "back\\", "\n", "a\nb", "\t", "\r", "\x01", "\x1b[0m", "\x7f", "é", "日本語", "🙂", "#no", "[Service]", "=",
-    "~", "@x", "-x", "+x", "!x", ":x", "{}", "*", "&& reboot", "`id`", "a=b c", "\u2028", "\u00a0",
+    "\\", "\\\\", "\\x41", "\\n", "back\\", "\n", "a\nb", "\t", "\r", "\x01", "\x1b[0m", "\x7f", "é", "日本語", "🙂", "#no", "[Service]",
+    "=", "~", "@x", "-x", "+x", "!x", ":x", "{}", "*", "&& reboot", "`id`", "a=b c", "\u2028", "\u00a0",
 ]  # fmt: skip
 
 texts = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0")) | st.sampled_from(AWKWARD)
