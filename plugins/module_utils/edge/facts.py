@@ -10,7 +10,7 @@ from ..core.errors import GpufleetError
 from ..host.command import Command
 from ..host.root import Root
 from ..host.topology import SUBSETS, read_topology
-from .reconcile import fail, new_module
+from .module import fail, new_module
 
 OPTIONS = {
     "gather": {"type": "list", "elements": "str", "choices": list(SUBSETS), "default": list(SUBSETS)},

@@ -9,30 +9,14 @@ import posixpath
 from typing import Any, Dict, List, Tuple
 
 from ..core import bls, boot, grub
-from ..core.boot import BLS, GRUB, KERNEL_INSTALL, OSTREE, UNKNOWN, Reading
+from ..core.boot import Reading
+from ..core.loader import BLS, GRUB, OSTREE
 from .command import Command
 from .concern import Concern, Section
+from .loader import GRUBENV, entries, grub_config, loader
 from .root import Root
 
-# The folders that hold boot loader entries, by who mounts the EFI system partition where. Only the first that has any counts.
-_ENTRIES = ("/boot/loader/entries", "/efi/loader/entries", "/boot/efi/loader/entries")
-# Never the files below /boot/efi/EFI: from Red Hat 9 on those are stubs that lead to this one.
-_GRUB_CONFIGS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
-_GRUBENV = "/boot/grub2/grubenv"
 _TUNED = "/etc/tuned/bootcmdline"
-
-
-def loader(root: Root) -> str:
-    """How the node gets its kernel command line: grub, bls, ostree, kernel_cmdline or unknown (Boot.loader in the facts)."""
-    if root.exists("/run/ostree-booted") or root.exists("/ostree/repo"):
-        return OSTREE
-    defaults = root.read(grub.DEFAULTS)
-    if defaults is not None:
-        said = grub.source(defaults, {}).get("GRUB_ENABLE_BLSCFG")
-        # Not said: then grub.cfg says it. It is read only when it has to be, since on many nodes root alone may.
-        blscfg = said == "true" or (said is None and _entries(root) and "blscfg" in (root.read(_grub_config(root)) or ""))
-        return BLS if blscfg else GRUB
-    return KERNEL_INSTALL if root.exists(boot.KERNEL_CMDLINE) else UNKNOWN
 
 
 def read(root: Root, command: Command, section: Section) -> Reading:
@@ -41,10 +25,10 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     :raises UnreadableRoot: a file is there and can't be read
     """
     kind = loader(root)
-    config = _grub_config(root)
-    grubenv = root.resolve(_GRUBENV) or _GRUBENV  # a link to the EFI system partition on Red Hat 8
-    entries = _entries(root)
-    deployment, probe = _deployment(root, command, entries) if kind == OSTREE else ("", "")
+    config = grub_config(root)
+    grubenv = root.resolve(GRUBENV) or GRUBENV  # a link to the EFI system partition on Red Hat 8
+    found = entries(root)
+    deployment, probe = _deployment(root, command, found) if kind == OSTREE else ("", "")
     texts = config, root.read(config) or ""
     variables = root.read(grubenv) or ""
     return Reading(
@@ -55,7 +39,7 @@ def read(root: Root, command: Command, section: Section) -> Reading:
         drop_ins=_drop_ins(root),
         grub_cfg=texts,
         grubenv=(grubenv, variables),
-        entries=entries,
+        entries=found,
         kernel_cmdline=root.read(boot.KERNEL_CMDLINE),
         kernels=tuple(name for name in root.names("/usr/lib/modules") if root.exists("/usr/lib/modules/%s/vmlinuz" % name)),
         deployment=deployment,
@@ -65,25 +49,12 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     )
 
 
-def _grub_config(root: Root) -> str:
-    return next((path for path in _GRUB_CONFIGS if root.exists(path)), _GRUB_CONFIGS[0])
-
-
 def _drop_ins(root: Root) -> Dict[str, str]:
     """The files that the shell's pattern *.cfg matches, in its order."""
     names = [name for name in root.names(grub.DROP_INS) if name.endswith(".cfg") and not name.startswith(".")]
     return {
         path: text for path in (posixpath.join(grub.DROP_INS, name) for name in names) for text in [root.read(path)] if text is not None
     }
-
-
-def _entries(root: Root) -> Dict[str, str]:
-    for folder in _ENTRIES:
-        paths = [posixpath.join(folder, name) for name in root.names(folder) if name.endswith(".conf")]
-        entries = {path: text for path in paths for text in [root.read(path)] if text is not None and "linux" in text}
-        if entries:
-            return entries
-    return {}
 
 
 def _deployment(root: Root, command: Command, entries: Dict[str, str]) -> Tuple[str, Any]:

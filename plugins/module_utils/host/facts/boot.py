@@ -10,11 +10,11 @@ from typing import Dict, List, Optional
 
 from ...core.errors import UnreadableRoot
 from ...core.kernel_config import newest, parse_config
+from ...core.loader import BLS, OSTREE
 from ...core.topology import Boot
-from ..boot import loader
+from ..loader import GRUBENV, entries, loader
 from ..root import Root
 
-_ENTRIES = "/boot/loader/entries"
 _MODULES = ("/usr/lib/modules", "/lib/modules")
 _IMAGE = re.compile(r"vmlinu[xz]-(\d\S*)\Z")  # not vmlinuz-0-rescue-…: see _IS_RESCUE
 _IS_RESCUE = re.compile(r"0-rescue")
@@ -32,10 +32,10 @@ def read_boot(root: Root, running: str, gaps: List[str]) -> Boot:
 
 def _next_release(root: Root, kind: str) -> Optional[str]:
     """The release that boots next: of the saved boot loader entry, else the newest that has an entry, an image or modules."""
-    if kind in ("bls", "ostree"):
-        entries = {name[: -len(".conf")]: root.read("%s/%s" % (_ENTRIES, name)) or "" for name in _conf_names(root)}
-        saved = _SAVED.search(root.read("/boot/grub2/grubenv") or "")
-        chosen = [entries[saved.group(1)]] if saved and saved.group(1) in entries else entries.values()
+    if kind in (BLS, OSTREE):
+        found = {path.rpartition("/")[2][: -len(".conf")]: text for path, text in entries(root).items()}
+        saved = _SAVED.search(root.read(GRUBENV) or "")
+        chosen = [found[saved.group(1)]] if saved and saved.group(1) in found else found.values()
         images = [match.group(1).rpartition("/")[2] for match in map(_LINUX.search, chosen) if match]
     else:
         images = root.names("/boot")
@@ -43,10 +43,6 @@ def _next_release(root: Root, kind: str) -> Optional[str]:
     if not releases:
         releases = next(filter(None, map(root.names, _MODULES)), [])
     return newest(releases)
-
-
-def _conf_names(root: Root) -> List[str]:
-    return [name for name in root.names(_ENTRIES) if name.endswith(".conf")]
 
 
 def _config(root: Root, release: Optional[str], running: str, gaps: List[str]) -> Dict[str, str]:
