@@ -20,8 +20,8 @@ options:
   interrupts:
     description:
       - The plan's section of that name.
-      - V(placement) is C(housekeeping), C(local) or C(none); V(irqbalance) is C(off) (stopped and masked) or C(keep) (a policy script takes the
-        planned devices out of its hands, and V(isolated) joins the CPUs that it leaves alone).
+      - V(placement) is C(housekeeping), C(local) or C(none); V(irqbalance) is C(off) (stopped and masked) or C(keep) (a policy script
+        takes the planned devices out of its hands, and V(isolated) joins the CPUs that it leaves alone).
       - V(default_affinity) and V(isolated) are cpulists. V(devices) lists mappings of V(device) (the PCI address), V(kind), V(numa_node)
         and V(cpus) (a cpulist).
     type: dict

@@ -9,6 +9,7 @@ import os
 import pathlib
 
 import pytest
+
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import DRIFT
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError
@@ -76,7 +77,8 @@ def travel(machine: str, root: pathlib.Path) -> None:
         for _name, wanted in artifacts(node, plan):
             apply(wanted, node)
         again = Node.at(str(root))
-        drifted = [(name, finding) for name, wanted in artifacts(again, plan) for finding in inspect(wanted, again) if finding.status == DRIFT]
+        found = [(name, finding) for name, wanted in artifacts(again, plan) for finding in inspect(wanted, again)]
+        drifted = [(name, finding) for name, finding in found if finding.status == DRIFT]
         assert drifted == []
         written = tree(root)
         for name, wanted in artifacts(again, plan):

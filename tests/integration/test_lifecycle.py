@@ -7,6 +7,7 @@ import pathlib
 import stat
 
 import pytest
+
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError

@@ -134,7 +134,7 @@ def pack(files: dict[str, bytes]) -> bytes:
 def boot(kernel: Path, initramfs: Path) -> str:
     """Run the guest until it powers itself off; return its console."""
     command = ["qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a57", "-accel", "tcg,thread=multi", "-smp", "4", "-nographic"]
-    command += ["-no-reboot", "-nic", "none", "-m", f"{sum(size for _, size in NODES.values())}M"]
+    command += ["-no-reboot", "-nic", "none", "-m", f"{sum(size for unused, size in NODES.values())}M"]
     for node, (cpus, size) in NODES.items():
         command += ["-object", f"memory-backend-ram,id=m{node},size={size}M"]
         command += ["-numa", f"node,nodeid={node},memdev=m{node}" + (f",cpus={cpus}" if cpus else "")]

@@ -240,7 +240,7 @@ class Topology:
         """NUMA nodes with CPUs and memory: the only ones that are interleaved over, reserved on or pooled on by default."""
         return tuple(node for node in self.numa_nodes if node.kind == CPU_MEMORY)
 
-    def replace(self, **changes: Any) -> "Topology":
+    def replace(self, **changes: Any) -> Topology:
         """A copy with other field values."""
         return dataclasses.replace(self, **changes)
 

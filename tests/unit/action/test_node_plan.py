@@ -44,8 +44,8 @@ PLAY: dict[str, Any] = {
             "name": "out",
             "ansible.builtin.copy": {
                 "dest": "{{ dest }}",
-                "content": "{{ {'none': without, 'own': own, 'over': over, 'other': other, 'misspelt': misspelt, 'damaged': damaged, 'fact': "
-                "ansible_facts.gpufleet_plan.cpus.online} | to_json }}",
+                "content": "{{ {'none': without, 'own': own, 'over': over, 'other': other, 'misspelt': misspelt, "
+                "'damaged': damaged, 'fact': ansible_facts.gpufleet_plan.cpus.online} | to_json }}",
             },
         },
     ],

@@ -125,7 +125,8 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"irq_placement": "near"}, 'gpufleet_irq_placement is "near", which is not a choice. Choose one of: housekeeping, local, none.'),
     (NODE.replace(software=Software(slurm=True)), {"confine_system": True}, "gpufleet_confine_system is on, but Slurm runs workloads below system.slice"),
     # CPU jobs
-    (NODE, {**ISOLATED, "batch_services": [{"name": "x", "command": ["/bin/true"], "user": "jobs"}]}, "Profile isolated leaves no shared pool for gpufleet_batch_services."),
+    (NODE, {**ISOLATED, "batch_services": [{"name": "x", "command": ["/bin/true"], "user": "jobs"}]},
+     "Profile isolated leaves no shared pool for gpufleet_batch_services."),
     (NODE, {"batch_services": {"name": "x"}}, "gpufleet_batch_services is \"{'name': 'x'}\", which is not a list of mappings."),
 ]  # fmt: skip
 

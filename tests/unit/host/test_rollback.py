@@ -11,6 +11,7 @@ import sys
 import textwrap
 
 import pytest
+
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, File, KernelValue, Link, always
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import UnreadableRoot, WriteFailed
 from ansible_collections.gpufleet.node.plugins.module_utils.core.sysctl import artifacts as sysctl_artifacts
@@ -305,7 +306,7 @@ def test_what_could_not_be_restored_is_still_known(root, monkeypatch):
     before = snapshot(root)
     tune(root)
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "replace", lambda *_arguments: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        patch.setattr(files.os, "replace", lambda *_arguments: (unused for unused in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(WriteFailed, match="Free some space"):
             back(root)
     back(root)
@@ -365,7 +366,7 @@ def test_a_run_that_was_killed_before_its_second_write_is_undone_byte_for_byte(r
     before = snapshot(root)
     tune(root)
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_atomic", lambda *_arguments, **_options: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(files, "write_atomic", lambda *_arguments, **_options: (unused for unused in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             tune(root, sysctl={"vm.swappiness": "10"})
     done = back(root)
