@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,12 +157,11 @@ def test_auto_takes_what_it_should_on_any_machine(
 @pytest.mark.captures
 def test_auto_on_captures_of_real_machines(numaspread: Path, captures: Path, tmp_path: Path) -> None:
     """Captures lack has_memory and has_cpu, older ones more: the nodes whose own files tell of memory and CPUs are taken."""
-    seen = 0
+    seen, files = 0, [f"*/system/node/{name}" for name in ("online", "has_*", "node*/meminfo", "node*/cpumap", "node*/cpulist")]
     for archive in sorted(captures.glob("*.tar.xz")):
         root = tmp_path / archive.name
-        with tarfile.open(archive) as tar:
-            members = [m for m in tar.getmembers() if "sys/devices/system/node" in m.name and (m.isfile() or m.isdir() or m.issym())]
-            tar.extractall(root, members, filter="tar")
+        root.mkdir()
+        subprocess.run(["tar", "-xf", archive, "-C", root, "--wildcards", *files], stderr=subprocess.DEVNULL, check=False)
         folders = list(root.glob("**/sys/devices/system/node"))
         if not folders:
             continue
