@@ -16,6 +16,15 @@ options:
     description: The plan, as M(gpufleet.node.node_plan) returned it.
     type: dict
     required: true
+  fingerprint:
+    description:
+      - The node's own fingerprint, as M(gpufleet.node.topology_facts) has just read it.
+      - A plan that was made for another machine is refused.
+    type: str
+  list_in_place:
+    description: List the items that are in place too, instead of counting them only.
+    type: bool
+    default: false
   concerns:
     description: The concerns to look at (V(boot), V(tuning), V(irq), V(kubelet), ...). All of them when left out.
     type: list
@@ -30,6 +39,7 @@ EXAMPLES = r"""
 - name: Ask the node what differs from its plan
   gpufleet.node.node_verify:
     plan: "{{ gpufleet_plan }}"
+    fingerprint: "{{ ansible_facts.gpufleet_topology.fingerprint }}"
   register: verdict
 
 - name: Stop when somebody changed a sysctl by hand
@@ -39,14 +49,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 concerns:
-  description: Per concern, its items that are not in place, and how many are.
+  description: >-
+    Per concern, its items that are not in place, and how many are. C(until) says what a pending item waits for: C(reboot),
+    C(restart), C(interrupt) or C(command).
   returned: success
   type: dict
   sample:
     tuning:
       in_place: 23
       findings:
-        - {item: vm.swappiness, status: drift, path: /proc/sys/vm/swappiness, message: "is 60, should be 0"}
+        - {item: vm.swappiness, status: drift, path: /proc/sys/vm/swappiness, message: "is 60, should be 0", until: ""}
       pending_commands: []
       reboot_required: false
       restart_required: []

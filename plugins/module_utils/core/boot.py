@@ -14,14 +14,12 @@ from .change import FOREIGN, PENDING, REBOOT, Artifact, Effect, File, Observatio
 from .cpuset import CpuSet
 from .errors import GpufleetError
 from .kernel_args import Record, Tokens
+from .loader import BLS, GRUB, KERNEL_CMDLINE, KERNEL_INSTALL, OSTREE, UNKNOWN
 
 # Memory of this concern, beside the originals: not configuration, so it may outlive the arguments.
 RECORD = "/var/lib/gpufleet/kernel_arguments.json"
 CMDLINE = "/proc/cmdline"
-KERNEL_CMDLINE = "/etc/kernel/cmdline"
-
-# How a node gets its command line (Boot.loader in the facts).
-GRUB, BLS, OSTREE, KERNEL_INSTALL, UNKNOWN = "grub", "bls", "ostree", "kernel_cmdline", "unknown"
+RUNNING = "running kernel command line"  # the item of the finding about it
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def _running(wanted: Tokens, record: Record, reading: Reading) -> Artifact:
 
     names = differing(reading.running)
     message = "%s: differs from what the node is configured to boot with, until the next boot" % ", ".join(names)
-    return Effect("running kernel command line", CMDLINE, lambda text: not differing(text), None, PENDING, message, REBOOT)
+    return Effect(RUNNING, CMDLINE, lambda text: not differing(text), None, PENDING, message, REBOOT)
 
 
 def _applied(wanted: Tokens, reading: Reading) -> List[Artifact]:

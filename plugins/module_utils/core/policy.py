@@ -25,8 +25,14 @@ PREFIX = "gpufleet_"
 PLAY_VARIABLES = {
     "root": 'The folder that is the node\'s root; "/" is the live node',
     "hosts": "The inventory pattern that the playbooks run on",
-    "serial": "How many nodes are changed at a time",
-    "max_fail_percentage": "The share of failed nodes at which a rolling change stops",
+    "serial": "How many nodes are changed at a time (with -e)",
+    "max_fail_percentage": "The share of failed nodes, in percent, above which a rolling change stops (with -e)",
+    "canary": "A node that is changed first, alone; the others follow when it went well (with -e)",
+    "reboot": "never, or when_needed: reboot a node that waits for it, and verify what it booted with",
+    "reboot_timeout": "Seconds in which a node has to be back after its reboot",
+    "drain": "A task file that is run before a node's reboot, to drain it",
+    "uncordon": "A task file that is run after it, when the node is as planned, to take it back",
+    "report_dir": "The folder on the controller that verify.yml writes NODE.json and NODE.xml (JUnit) to",
     "gpu_match": "What counts as a GPU, for topology_facts",
     "capture_dir": "The folder on the controller that captures come home to",
     "launcher_build": "Where the launcher is built: controller or node",
@@ -37,9 +43,8 @@ PLAY_VARIABLES = {
     "undone": "",
     "verdict": "",
     "capture_archive": "",
-    "reboot": "",
-    "canary": "",
-    "report_dir": "",
+    "booted": "",
+    "last": "",
 }
 
 

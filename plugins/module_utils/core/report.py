@@ -7,7 +7,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any, Dict, Iterable, List, Mapping, Sequence
 
-from .change import DRIFT, FOREIGN, NOT_APPLICABLE, PENDING
+from .change import DRIFT, FOREIGN, IN_PLACE, NOT_APPLICABLE, PENDING
 from .cpuset import CpuSet
 
 WIDTH = 118
@@ -57,6 +57,8 @@ def verdict_lines(concerns: Mapping[str, Any]) -> List[str]:
         if result.get("refused"):
             lines += _wrapped("          refused: ", result["refused"])
         for item in result["findings"]:
+            if item["status"] == IN_PLACE:
+                continue
             lines += _wrapped("          %-15s" % _STATUS_WORDS[item["status"]], "%s: %s" % (item["item"], item["message"] or ""))
     return lines
 

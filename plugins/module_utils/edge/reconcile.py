@@ -49,10 +49,10 @@ def _reconcile(concern: Concern, module: AnsibleModule) -> Dict[str, Any]:
     return dict(report(outcome.findings), changed=outcome.changed, diff=unified(outcome.found))
 
 
-def report(findings: Sequence[Finding]) -> Dict[str, Any]:
-    """What every module of ours returns about its findings. Items in place are counted, not listed."""
+def report(findings: Sequence[Finding], list_in_place: bool = False) -> Dict[str, Any]:
+    """What every module of ours returns about its findings. Items in place are counted, and listed on demand only."""
     return {
-        "findings": [as_item(finding) for finding in findings if finding.status != IN_PLACE],
+        "findings": [as_item(finding) for finding in findings if list_in_place or finding.status != IN_PLACE],
         "in_place": sum(finding.status == IN_PLACE for finding in findings),
         "pending_commands": _unique([list(f.command) for f in findings if f.status == PENDING and f.command]),
         "reboot_required": any(f.status == PENDING and f.until == REBOOT for f in findings),
@@ -62,7 +62,7 @@ def report(findings: Sequence[Finding]) -> Dict[str, Any]:
 
 def as_item(finding: Finding) -> Dict[str, Optional[str]]:
     """A finding for people and programs."""
-    return {"item": finding.item, "status": finding.status, "path": finding.path, "message": finding.message}
+    return {"item": finding.item, "status": finding.status, "path": finding.path, "message": finding.message, "until": finding.until}
 
 
 def _unique(values: List[Any]) -> List[Any]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from ..core.change import DRIFT, STATUSES, Finding, unified
 from ..core.errors import GpufleetError, InvalidInput, unknown_name
@@ -13,38 +13,54 @@ from ..host.concern import Concern
 from ..host.concerns import CONCERNS
 from .reconcile import fail, new_module, report
 
-OPTIONS = {"plan": {"type": "dict", "required": True}, "concerns": {"type": "list", "elements": "str"}}
+OPTIONS = {
+    "plan": {"type": "dict", "required": True},
+    "fingerprint": {"type": "str"},
+    "concerns": {"type": "list", "elements": "str"},
+    "list_in_place": {"type": "bool", "default": False},
+}
 
 
 def verify() -> None:
     """Be the module node_verify."""
     module = new_module(OPTIONS)
     try:
-        module.exit_json(changed=False, **_verify(module.params["plan"], module.params["concerns"], module.params["root"]))
+        _check_fingerprint(module.params["plan"], module.params["fingerprint"])
+        module.exit_json(changed=False, **_verify(**{name: module.params[name] for name in ("plan", "concerns", "root", "list_in_place")}))
     except GpufleetError as error:
         fail(module, error)
 
 
-def _verify(plan: Dict[str, Any], names: Sequence[str], root: str) -> Dict[str, Any]:
-    chosen = _chosen(names)
+def _check_fingerprint(plan: Dict[str, Any], fingerprint: Optional[str]) -> None:
+    """A plan made by hand or from a capture may be another machine's: its CPU numbers would mean other CPUs here."""
+    made_for = plan.get("fingerprint")
+    if fingerprint and made_for != fingerprint:
+        raise InvalidInput(
+            "The plan was made for another machine: its fingerprint is %s, this node's is %s." % (str(made_for)[:12], fingerprint[:12]),
+            "Make the plan from this node's own facts.",
+        )
+
+
+def _verify(plan: Dict[str, Any], concerns: Sequence[str], root: str, list_in_place: bool) -> Dict[str, Any]:
+    chosen = _chosen(concerns)
     missing = sorted({section for concern in chosen for section in concern.sections} - set(plan))
     if missing:
         raise InvalidInput("The plan lacks %s." % ", ".join(missing), "Pass gpufleet_plan as gpufleet.node.node_plan returned it.")
     node = Node.at(root)
     found: List[Finding] = []
-    concerns: Dict[str, Any] = {}
+    results: Dict[str, Any] = {}
     for concern in chosen:
         try:
             findings = _inspect(concern, plan, node)
         except GpufleetError as error:
-            concerns[concern.name] = {"in_place": 0, "findings": [], "refused": str(error)}
+            results[concern.name] = {"in_place": 0, "findings": [], "refused": str(error)}
             continue
         found.extend(findings)
-        concerns[concern.name] = report(findings)
+        results[concern.name] = report(findings, list_in_place)
     return {
-        "concerns": concerns,
+        "concerns": results,
         "counts": {status: sum(finding.status == status for finding in found) for status in STATUSES},
-        "differing": [name for name, result in concerns.items() if "refused" in result or _drifted(result)],
+        "differing": [name for name, result in results.items() if "refused" in result or _drifted(result)],
         "diff": unified(found),
         **{key: value for key, value in report(found).items() if key not in ("findings", "in_place")},
     }
