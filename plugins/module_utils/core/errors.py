@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Iterable, Optional
 
 
@@ -38,6 +37,8 @@ class WriteFailed(GpufleetError):
 
 def unknown_name(what: str, given: str, known: Iterable[str]) -> InvalidInput:
     """The refusal of a misspelt ``what``, with the nearest known name as the remedy."""
+    import difflib  # here, since every module carries this file and few runs end in this refusal
+
     names = sorted(known)
     near: Optional[str] = next(iter(difflib.get_close_matches(given, names, n=1, cutoff=0.6)), None)
     remedy = 'Did you mean "%s"?' % near if near else "Known are: %s." % ", ".join(names)
