@@ -14,7 +14,7 @@ from ..host.concerns import CONCERNS
 from ..host.files import write_atomic
 from ..host.root import Root
 from ..host.topology import read_topology
-from .reconcile import fail, new_module
+from .module import fail, new_module
 
 
 def capture_node() -> None:

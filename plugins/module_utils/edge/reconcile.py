@@ -16,18 +16,7 @@ from ..host.apply import Node, apply
 from ..host.concern import Concern
 from ..host.root import Root
 from ..host.store import locked
-
-ROOT_OPTION = {"root": {"type": "path", "default": "/"}}
-
-
-def new_module(options: Dict[str, Any], **arguments: Any) -> AnsibleModule:
-    """An AnsibleModule with option ``root`` added; all of ours support check mode."""
-    return AnsibleModule(argument_spec=dict(ROOT_OPTION, **options), supports_check_mode=True, **arguments)
-
-
-def fail(module: AnsibleModule, error: GpufleetError) -> None:
-    """End the module with the error's sentence, and its halves for programs."""
-    module.fail_json(msg=str(error), problem=error.problem, remedy=error.remedy)
+from .module import fail, new_module
 
 
 def reconcile(concern: Concern, options: Dict[str, Any], **arguments: Any) -> None:

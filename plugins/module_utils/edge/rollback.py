@@ -14,7 +14,8 @@ from ..host.apply import Node
 from ..host.rollback import roll_back
 from ..host.root import Root
 from ..host.store import locked
-from .reconcile import fail, new_module, report
+from .module import fail, new_module
+from .reconcile import report
 
 
 def rollback() -> None:

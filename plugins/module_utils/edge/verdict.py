@@ -11,7 +11,8 @@ from ..core.errors import GpufleetError, InvalidInput, unknown_name
 from ..host.apply import Node, inspect
 from ..host.concern import Concern
 from ..host.concerns import CONCERNS
-from .reconcile import fail, new_module, report
+from .module import fail, new_module
+from .reconcile import report
 
 OPTIONS = {
     "plan": {"type": "dict", "required": True},
