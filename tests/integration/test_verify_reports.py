@@ -28,9 +28,8 @@ def fleet() -> Iterator[Path]:
     with scratch() as folder:
         for name in ("first", "second"):
             build.build(build.load("cloudvm"), folder / name)
-        (folder / "hosts").write_text(
-            "".join(f"{name} ansible_connection=local gpufleet_root={folder}/{name}\n" for name in ("first", "second"))
-        )
+        local = "ansible_connection=local ansible_python_interpreter='{{ ansible_playbook_python }}'"
+        (folder / "hosts").write_text("".join(f"{name} {local} gpufleet_root={folder}/{name}\n" for name in ("first", "second")))
         yield folder
 
 
