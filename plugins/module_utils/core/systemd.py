@@ -13,6 +13,10 @@ UNIT_FOLDER = "/etc/systemd/system"
 DROP_IN = "zz-gpufleet.conf"  # drop-ins are read by name, the last assignment wins
 MARK = "# Written by gpufleet.node. Changes here are overwritten.\n"
 DAEMON_RELOAD = ("systemctl", "daemon-reload")
+RELOAD_HAZARD = (
+    "GPU containers started through NVIDIA's runtime hook can lose their GPUs at this daemon-reload: run "
+    "`nvidia-ctk system create-dev-char-symlinks --create-all` first, or drain the node"
+)
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.")
 

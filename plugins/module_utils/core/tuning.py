@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from . import confine, limits, swap, sysctl, sysfs, tuned
 from .change import FOREIGN, Artifact, Observation
-from .systemd import Parts, reload_effect
+from .systemd import RELOAD_HAZARD, Parts, reload_effect
 
 SECTIONS = ("sysctl", "transparent_hugepage", "hugepages", "governor", "swap", "limits", "confine")
 
@@ -39,10 +39,6 @@ _THEMES: Dict[str, Callable[[Any, Reading], Parts]] = {
     "limits": lambda wanted, reading: limits.artifacts(wanted, reading.limits),
     "confine": lambda wanted, reading: confine.artifacts(wanted, reading.confine),
 }
-_HAZARD = (
-    "GPU containers started through NVIDIA's runtime hook can lose their GPUs at this daemon-reload: run "
-    "`nvidia-ctk system create-dev-char-symlinks --create-all` first, or drain the node"
-)
 
 
 def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
@@ -57,7 +53,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     units = {name: masked for part in parts for name, masked in part.units.items()}
     return [
         *(artifact for part in parts for artifact in part.files),
-        *([reload_effect(units, _HAZARD if reading.reload_hazard else "")] if units else []),
+        *([reload_effect(units, RELOAD_HAZARD if reading.reload_hazard else "")] if units else []),
         *(artifact for part in parts for artifact in part.live),
         *(tuned.clashes(*reading.tuned, given) if reading.tuned else []),
         *_governor_services(given, reading),

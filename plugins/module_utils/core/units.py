@@ -40,7 +40,7 @@ from .batch_units import (
 from .change import FOREIGN, PENDING, RESTART, Artifact, Effect, File, Link, Observation, Text, always
 from .cpuset import CpuSet
 from .errors import InvalidInput
-from .systemd import UNIT_FOLDER, reload_effect
+from .systemd import RELOAD_HAZARD, UNIT_FOLDER, reload_effect
 
 _CGROUPS = "/sys/fs/cgroup"
 _RUNTIME = "/run/systemd/system.control"  # where set-property --runtime writes
@@ -50,7 +50,7 @@ _RUNTIME = "/run/systemd/system.control"  # where set-property --runtime writes
 class Reading:
     """What the node has. ``services`` are the texts of service and timer units that an earlier run wrote, by name; ``program`` is the
     self-contained program to ship; ``family`` debian or redhat; ``libraries`` the allocators' files that are there;
-    ``systemd``: it runs here, or will (a root that isn't live).
+    ``systemd``: it runs here, or will (a root that isn't live); ``reload_hazard``: a daemon-reload could take GPUs from containers.
 
     ``state`` is kubelet's CPU manager state; ``stale`` the services that run with settings from before their unit was last written;
     ``seccomp`` the profiles that an earlier run wrote; ``kubepods_weight`` the live cpu.weight of all pods together.
@@ -64,6 +64,7 @@ class Reading:
     libraries: FrozenSet[str] = frozenset()
     unified: bool = True
     systemd: bool = True
+    reload_hazard: bool = False
     state: Text = None
     running: FrozenSet[str] = frozenset()
     stale: FrozenSet[str] = frozenset()
@@ -87,7 +88,8 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     if not units.slice or not units.slice.follows_kubelet:
         gone.extend([FOLLOW_PATH, FOLLOW_TIMER] if reading.follows else [])
     written = {name: text for name, text in files.items() if text is not None}
-    reload: List[Artifact] = [reload_effect(dict.fromkeys([*written, *gone], False))] if written or gone else []
+    ours = dict.fromkeys([*written, *gone], False)
+    reload: List[Artifact] = [reload_effect(ours, RELOAD_HAZARD if reading.reload_hazard else "")] if ours else []
     found: List[Artifact] = [
         *(_active(name, False) for name in gone),
         *_allocators(units, reading),

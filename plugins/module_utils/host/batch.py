@@ -19,6 +19,7 @@ from .concern import Concern, Section
 from .interpreter import interpreter
 from .root import Root
 from .store import Store
+from .systemd import reload_is_hazard, runs_systemd
 
 _CGROUPS = "/sys/fs/cgroup"
 
@@ -39,7 +40,8 @@ def read(root: Root, command: Command, section: Section) -> units.Reading:
         family=family,
         libraries=frozenset(path for path in paths if root.exists(path)),
         unified=not root.is_live or root.exists(_CGROUPS + "/cgroup.controllers"),
-        systemd=not root.is_live or root.exists("/run/systemd/system"),
+        systemd=runs_systemd(root),
+        reload_hazard=reload_is_hazard(root),
         state=root.read(wanted.slice.state_file) if wanted.slice and follows else None,
         running=frozenset(running),
         stale=_stale(root, running),

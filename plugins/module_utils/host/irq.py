@@ -18,6 +18,7 @@ from .interpreter import interpreter
 from .irq_live import read_live
 from .root import Root
 from .store import Store
+from .systemd import runs_systemd
 
 _MASK = UNIT_FOLDER + "/irqbalance.service"
 _PACKAGED = ("/usr/lib/systemd/system/irqbalance.service", "/lib/systemd/system/irqbalance.service")
@@ -32,7 +33,7 @@ def read(root: Root, command: Command, section: Section) -> Reading:
         interpreter=interpreter(root),
         irqbalance=_irqbalance(root),
         crio=any(root.exists(unit) for unit in _CRIO),
-        systemd=not root.is_live or root.exists("/run/systemd/system"),
+        systemd=runs_systemd(root),
         installed=root.exists("%s/%s" % (UNIT_FOLDER, irq_units.TIMER)),
     )
 

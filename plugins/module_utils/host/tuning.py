@@ -13,6 +13,7 @@ from ..core.systemd import DROP_IN, UNIT_FOLDER, drop_in_path
 from .command import Command
 from .concern import Concern, Section
 from .root import Root
+from .systemd import reload_is_hazard
 
 # Where unit files lie, without those that generators made: their sources are dealt with, and their names come and go.
 _UNIT_FOLDERS = (
@@ -49,8 +50,7 @@ def read(root: Root, command: Command, section: Section) -> tuning.Reading:
         confine=_confine(root, wants["confine"]) if wants["confine"] is not None else confine.ConfineReading(),
         tuned=_tuned(root),
         governor_services=tuple(sorted(set(_GOVERNOR_SERVICES) & set(root.names(_WANTS)))) if wants["governor"] else (),
-        # 195 is the NVIDIA driver's major number; with the links that runc looks for, a daemon-reload harms no container.
-        reload_hazard=root.exists("/dev/nvidia0") and not root.exists("/dev/char/195:0"),
+        reload_hazard=reload_is_hazard(root),
     )
 
 
