@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import GIB, KUBEADM, device, reference, topologies
 
+from ansible_collections.gpufleet.node.plugins.module_utils.core.batch_services import Batch, Pinned
 from ansible_collections.gpufleet.node.plugins.module_utils.core.batch_units import parse
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
@@ -220,3 +223,11 @@ def test_pinned_services_that_cant_be(keys: dict[str, Any], variables: dict[str,
 
 def test_a_service_beside_the_system_is_said() -> None:
     assert "pinned_on_reserved" in codes(pinned(with_gpu(), {"cpus": "0-1"}))
+
+
+@pytest.mark.parametrize("cls", [Batch, Pinned])
+def test_every_key_is_documented(cls: type) -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs/services.md").read_text(encoding="utf-8")
+    for key in dataclasses.fields(cls):
+        row = next((line for line in text.splitlines() if line.startswith(f"| `{key.name}` |")), "")
+        assert row.endswith("| %s |" % key.metadata["about"]), key.name
