@@ -21,7 +21,10 @@ CPU_MEMORY, CPU_ONLY, MEMORY_ONLY, DEVICE_MEMORY, EMPTY = "cpu_memory", "cpu_onl
 
 @dataclass(frozen=True)
 class Cpus:
-    """CPU sets as /sys/devices/system/cpu has them; ``isolated`` and ``nohz_full`` are what the running kernel applies."""
+    """CPU sets as /sys/devices/system/cpu has them; ``isolated`` and ``nohz_full`` are what the running kernel applies.
+
+    ``offline``: present and not online (the kernel's file of that name also counts CPUs that the machine doesn't have).
+    """
 
     online: CpuSet
     present: CpuSet
@@ -193,7 +196,11 @@ class Software:
 
 @dataclass(frozen=True)
 class Topology:
-    """The facts of one node."""
+    """The facts of one node.
+
+    ``architecture`` is what ``uname -m`` says; ``cpu_vendor`` the vendor_id on x86-64 ("GenuineIntel", "AuthenticAMD"), the implementer on
+    arm64 ("ARM", "NVIDIA"), "IBM" or "". ``threads_per_core`` is the widest core's online threads.
+    """
 
     architecture: str
     page_size: int
