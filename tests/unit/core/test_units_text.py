@@ -5,19 +5,17 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import user_systemd
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.unit_text import environment, exec_start, text_value, unit, word
 
-SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/systemd") if Path(path).exists()), None)
 # All that systemd reads as something else somewhere: quotes, escapes, specifiers, variables, separators, what ends a line or a command.
 AWKWARD = [
     "", " ", "a b", ";", "\\;", "%", "%%", "%h", "100%", "$", "$$", "$HOME", "${HOME}", "$$HOME", "a$b", '"', "'", "it's", 'say "so"',
@@ -72,41 +70,17 @@ def test_variables_arrive_as_they_are(value: str) -> None:
     assert read_words(line.removeprefix("Environment=")) == ["NAME=" + value]
 
 
-def systemd_runs() -> bool:
-    """A user's systemd in name spaces of its own: it needs a /run that looks booted, and nothing else of the machine."""
-    if not SYSTEMD or not shutil.which("unshare") or os.geteuid() != 0:
-        return False
-    return (
-        subprocess.run(["unshare", "--mount", "--pid", "--fork", "--mount-proc", "true"], check=False, capture_output=True).returncode == 0
-    )
-
-
-@pytest.mark.skipif(not systemd_runs(), reason="no systemd can be run in name spaces here")
+@pytest.mark.skipif(not user_systemd.runs(), reason="no systemd can be run in name spaces here")
 def test_a_real_systemd_hands_them_over(tmp_path: Path) -> None:
     out = tmp_path / "out"
     show = "import os, sys; open(sys.argv[1], 'w').write(repr((sys.argv[2:], os.environ['NAME'])))"
-    value = " ".join(text for text in AWKWARD)
+    value = " ".join(AWKWARD)
     service = [
         "Type=oneshot",
         exec_start([os.path.realpath(sys.executable), "-I", "-X", "utf8", "-c", show, str(out), *AWKWARD], "service show"),
         *environment({"NAME": value}, "service show"),
     ]
-    folder = tmp_path / "home/.config/systemd/user"
-    folder.mkdir(parents=True)
-    over = ["Description=Shows its arguments", "SuccessAction=exit-force", "FailureAction=exit-force", "DefaultDependencies=no"]
-    (folder / "show.service").write_text(unit(("Unit", over), ("Service", service)), encoding="utf-8")
-    script = (
-        "mount -t tmpfs none /run && mkdir -p /run/user /run/systemd/system && umount -R /sys/fs/cgroup; "
-        "mount -t cgroup2 none /sys/fs/cgroup; exec timeout 20 %s --user --unit=show.service --log-target=console" % SYSTEMD
-    )
-    done = subprocess.run(
-        ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--cgroup", "sh", "-c", script],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "XDG_RUNTIME_DIR": "/run/user", "LC_ALL": "C.UTF-8"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert out.exists(), done.stderr
+    user_systemd.run_to_end(tmp_path / "home", "show.service", unit(("Service", service)))
     assert ast.literal_eval(out.read_text(encoding="utf-8")) == (AWKWARD, value)
 
 
