@@ -225,7 +225,7 @@ def _bls(wanted: Tokens, record: Record, reading: Reading) -> List[Artifact]:
 
     /etc/kernel/cmdline comes after /etc/default/grub: when it is the older one, kernel-install has grub2-mkconfig make it anew.
     """
-    if wanted and not reading.entries:
+    if (wanted or record.former) and not reading.entries:
         raise GpufleetError("This node boots by boot loader entries, and /boot/loader/entries has none.", "Mount /boot, then run again.")
     variables: List[Artifact] = []
     uses = [path for path, text in reading.entries.items() if set(bls.KERNELOPTS) & set(bls.options(text))]

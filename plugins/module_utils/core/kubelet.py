@@ -42,13 +42,14 @@ _LOOKED_AT = (*SHARED_MAPPINGS, *rules.WORDS, "cpuManagerPolicyOptions", "topolo
 @dataclass(frozen=True)
 class Reading:
     """What the node has. ``drop_ins`` are the other files of the folder that kubelet reads, in order; ``ours`` paths of drop-ins of ours
-    that are there. ``states`` are the texts of kubelet's state files by name. ``stale``: kubelet has been running since before its
-    configuration was last written.
+    that are there; ``merged`` other main files that still hold keys of ours. ``states`` are the texts of kubelet's state files by name.
+    ``stale``: kubelet has been running since before its configuration was last written.
     """
 
     main: Text = None
     drop_ins: Dict[str, str] = field(default_factory=dict)
     ours: Tuple[str, ...] = ()
+    merged: Tuple[str, ...] = ()
     states: Dict[str, str] = field(default_factory=dict)
     own_text: Text = None
     stale: bool = False
@@ -92,8 +93,9 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
 
 
 def _leftovers(reading: Reading, keep: str) -> List[Artifact]:
-    """Drop-ins of ours in folders that the plan no longer names, or that another kubelet read."""
-    return [File("kubelet configuration", path, lambda _current: None) for path in reading.ours if path != keep]
+    """Drop-ins and keys of ours in folders and files that the plan no longer names, or that another kubelet read."""
+    drop_ins: List[Artifact] = [File("kubelet configuration", path, lambda _current: None) for path in reading.ours if path != keep]
+    return [*drop_ins, *(_merge_into(path, {}) for path in reading.merged)]
 
 
 def _merge_into(path: str, configuration: Mapping[str, Any]) -> File:

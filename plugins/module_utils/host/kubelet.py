@@ -14,6 +14,7 @@ from ..core.kubelet import DROP_IN, KNOWN_FOLDERS, Reading
 from .command import Command
 from .concern import Concern, Section
 from .root import Root
+from .store import Store
 
 STATE_FILES = ("cpu_manager_state", "memory_manager_state")
 
@@ -35,6 +36,7 @@ def read(root: Root, command: Command, section: Section) -> Reading:
         main=root.read(main_file) if main_file else None,
         drop_ins={path: root.read(path) or "" for path in (posixpath.join(folder, name) for name in others)},
         ours=tuple(path for path in candidates if root.exists(path)),
+        merged=tuple(path for path in Store(root).files if path != main_file and kubelet.MARK in (root.read(path) or "")),
         states={name: text for name, text in states.items() if text is not None},
         own_text=root.read(own),
         stale=bool(wanted) and _stale(root, command, wanted["unit"], [own]),

@@ -13,7 +13,8 @@ import textwrap
 import pytest
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, File, KernelValue, Link, always
-from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import UnreadableRoot, WriteFailed
+from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, UnreadableRoot, WriteFailed
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import merge
 from ansible_collections.gpufleet.node.plugins.module_utils.core.sysctl import artifacts as sysctl_artifacts
 from ansible_collections.gpufleet.node.plugins.module_utils.host import files, tuning
 from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply, inspect
@@ -233,6 +234,34 @@ def test_a_folder_of_ours_that_others_use_now_stays(root):
     write(root, "/etc/sysctl.d/50-theirs.conf", "kernel.sysrq = 1\n")
     back(root)
     assert os.listdir(root / "etc/sysctl.d") == ["50-theirs.conf"]
+
+
+def test_our_keys_leave_a_kubelet_file_in_another_place_that_somebody_changed(root):
+    place = "/etc/kubernetes/kubelet-config.yaml"
+    base = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\n"
+    write(root, place, base)
+    ours = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cpuManagerPolicy": "static"}
+    run(root, File("kubelet configuration", place, lambda text: merge(text, ours, place)))
+    with open(root / place[1:], "a") as stream:
+        stream.write("maxPods: 64\n")
+    done = back(root)
+    assert (root / place[1:]).read_text() == base + "maxPods: 64\n"
+    assert "+maxPods: 64" in done.left[place]
+    assert not back(root).outcome.changed
+
+
+def test_boot_entries_that_are_not_mounted_are_not_taken_for_restored(root):
+    write(root, "/etc/default/grub", "GRUB_ENABLE_BLSCFG=true\n")
+    write(root, "/boot/loader/entries/1.conf", "linux /vmlinuz\noptions root=/dev/sda1 quiet\n")
+    before, boot = snapshot(root), CONCERNS[0]
+    section, node = {"kernel_arguments": ["isolcpus=2-7"]}, Node.at(str(root))
+    apply(boot.artifacts(section, boot.read(node.root, node.command, section)), node)
+    (root / "boot/loader").rename(root / "unmounted")
+    with pytest.raises(GpufleetError, match="Mount /boot"):
+        back(root)
+    (root / "unmounted").rename(root / "boot/loader")
+    back(root)
+    assert snapshot(root) == before
 
 
 # Kernel values ----------------------------------------------------------------------------------------------------------
