@@ -11,7 +11,8 @@ SYSTEMD = next((path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/syst
 _SPACES = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 # The manager is a child of the shell: as the first process it would take itself for the system's.
 _SCRIPT = """\
-mount -t tmpfs none /run && mkdir -p /run/user /run/systemd/system
+mount -t tmpfs none /run && mkdir -p /run/user /run/systemd/system /run/systemd/inaccessible/dir
+cd /run/systemd/inaccessible && touch reg && mkfifo fifo && mknod chr c 0 0 && mknod blk b 0 0; cd /
 umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup
 timeout 60 %s --user --unit=%s --log-target=console
 """
