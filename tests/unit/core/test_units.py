@@ -51,7 +51,7 @@ def effect(found: list[Any], item: str) -> Effect:
     return next(one for one in found if isinstance(one, Effect) and one.item == item)
 
 
-def test_a_batch_service_starts_through_the_launcher_and_is_pinned_nowhere() -> None:
+def test_a_batch_service_starts_through_the_launcher_and_is_pinned_nowhere() -> None:  # D12, D13, I1
     found = batch()
     assert found["ExecStart"] == ['"/usr/local/bin/numaspread" "--mode" "interleave" "--" "/bin/prep"']
     assert found["Slice"] == ["gpufleet-batch.slice"] and found["User"] == ["jobs"]
@@ -114,7 +114,7 @@ def test_a_slice_without_cpus_is_refused() -> None:
             parse({"units": to_json(Units("x86_64", "/bin/n", False, here, (service,)))})
 
 
-def test_the_slice_starts_on_the_reserved_cpus_where_it_follows_kubelet() -> None:
+def test_the_slice_starts_on_the_reserved_cpus_where_it_follows_kubelet() -> None:  # A18, A25
     service = (Batch("prep", ("/bin/prep",), "jobs"),)
     still = wanted(Units("x86_64", "/bin/n", False, SLICE, service))
     assert "AllowedCPUs=1-7\n" in (text_of(still, "gpufleet-batch.slice") or "") and text_of(still, "gpufleet-batch-cpus.path") is None
