@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from . import seccomp
 from .batch_services import Batch, Pinned, parse_services
 from .cpuset import CpuSet, union
 from .errors import InvalidInput, unknown_name
@@ -14,8 +15,6 @@ from .notes import Notes
 from .partition import Partition
 from .policy import Policy
 from .topology import NumaNode, Topology
-
-SECCOMP_PROFILE = "seccomp/gpufleet/numa.json"
 
 
 def units_section(
@@ -64,7 +63,7 @@ def _seccomp(topology: Topology, notes: Notes) -> str:
         "Pods with seccomp profile RuntimeDefault (kubelet's seccompDefault gives it to all) may not set a memory policy: those that use "
         "the launcher take the Localhost profile gpufleet/numa.json. Unconfined pods need nothing.",
     )
-    return "%s/%s" % (topology.kubelet.root_dir.rstrip("/"), SECCOMP_PROFILE)
+    return "%s/%s" % (topology.kubelet.root_dir.rstrip("/"), seccomp.PROFILE)
 
 
 # Batch services -------------------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type, TypeVar
 
 from .allocators import ALLOCATORS
+from .checks import boolean, choice, cpulist, integer, words
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
-from .policy import boolean, choice, cpulist, integer, words
 from .quantity import MIB, parse_bytes
 
 # Names of units that are ours already: gpufleet-<name>.service must not be one of them.

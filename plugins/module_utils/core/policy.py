@@ -11,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
+from .checks import Check, boolean, choice, cpulist, integer, mapping, mappings, one_word, refuse, words
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
 from .kubelet_rules import WORDS
@@ -48,104 +49,9 @@ PLAY_VARIABLES = {
 }
 
 
-# --- checks: each takes the variable's name and the value given, and returns the value meant -------------------------------------------
-
-Check = Callable[[str, Any], Any]
-
-
-def _refuse(name: str, value: Any, why: str, remedy: str) -> InvalidInput:
-    return InvalidInput('%s is "%s", %s.' % (name, value, why), remedy)
-
-
-def choice(*words: str) -> Check:
-    """One of these words. Case matters to kubelet and to the kernel, so it does here."""
-
-    def check(name: str, value: Any) -> str:
-        if value in words:
-            return str(value)
-        other_case = [word for word in words if word.lower() == str(value).lower()]
-        if other_case:
-            raise _refuse(name, value, "and case matters", 'Write "%s".' % other_case[0])
-        raise _refuse(name, value, "which is not a choice", "Choose one of: %s." % ", ".join(words))
-
-    return check
-
-
-def boolean(name: str, value: Any) -> bool:
-    """True or false, also as the text that -e name=value gives."""
-    known = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-    word = str(value).lower()
-    if word not in known:
-        raise _refuse(name, value, "which is neither true nor false", "Write true or false.")
-    return known[word]
-
-
-def integer(least: int, most: Optional[int] = None) -> Check:
-    """A whole number from ``least`` to ``most``."""
-
-    def check(name: str, value: Any) -> int:
-        if isinstance(value, (bool, float)) or not re.match(r"-?\d+\Z", str(value)):
-            raise _refuse(name, value, "which is not a whole number", "Write digits only.")
-        number = int(value)
-        if number < least or (most is not None and number > most):
-            limits = "at least %d" % least if most is None else "from %d to %d" % (least, most)
-            raise _refuse(name, value, "which is out of range", "Give a number %s." % limits)
-        return number
-
-    return check
-
-
-def cpulist(name: str, value: Any) -> CpuSet:
-    """A non-empty CPU list."""
-    if not isinstance(value, (str, int)) or isinstance(value, bool):
-        raise _refuse(name, value, "which is not a CPU list", 'Write it like "0-3,8".')
-    try:
-        cpus = CpuSet.parse(str(value))
-    except InvalidInput as error:
-        raise InvalidInput("%s: %s" % (name, error.problem), error.remedy) from None
-    if not cpus:
-        raise _refuse(name, value, "which is empty", "Name at least one CPU, or leave the variable out.")
-    return cpus
-
-
-def words(name: str, value: Any) -> Tuple[str, ...]:
-    """A list of texts; one text is a list of its blank-separated words."""
-    if isinstance(value, str):
-        return tuple(value.split())
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, (str, int)) for item in value):
-        raise _refuse(name, value, "which is not a list", "Write a YAML list of texts.")
-    return tuple(str(item) for item in value)
-
-
-def one_word(name: str, value: Any) -> str:
-    """A single word."""
-    found = words(name, value)
-    if len(found) != 1:
-        raise _refuse(name, value, "which is not one word", "Write a single name.")
-    return found[0]
-
-
-def mappings(name: str, value: Any) -> Tuple[Dict[str, Any], ...]:
-    """A list of mappings; what they hold is checked by the concern they belong to."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in value):
-        raise _refuse(name, value, "which is not a list of mappings", "Write a YAML list, one mapping for each service.")
-    return tuple(dict(item) for item in value)
-
-
-def mapping(check_item: Callable[[str, str, Any], Any]) -> Check:
-    """A mapping whose items pass ``check_item(variable, key, value)``."""
-
-    def check(name: str, value: Any) -> Dict[str, Any]:
-        if not isinstance(value, Mapping):
-            raise _refuse(name, value, "which is not a mapping", 'Write "key: value" lines below it.')
-        return {str(key): check_item(name, str(key), item) for key, item in value.items()}
-
-    return check
-
-
 def _kubelet_version(name: str, value: Any) -> str:
     if not re.match(r"v?1\.\d+(\.\d+)?([-+].*)?\Z", str(value)):
-        raise _refuse(name, value, "which is not a kubelet version", 'Write it like "1.34.4".')
+        raise refuse(name, value, "which is not a kubelet version", 'Write it like "1.34.4".')
     return str(value).lstrip("v")
 
 
@@ -173,9 +79,9 @@ def _eviction(variable: str, key: str, value: Any) -> str:
         raise unknown_name("eviction signal of %s" % variable, key, known)
     percent = re.match(r"(\d+(?:\.\d+)?)%\Z", str(value))
     if percent and float(percent.group(1)) > 100:
-        raise _refuse(what, value, "which is no share", "Give at most 100%.")
+        raise refuse(what, value, "which is no share", "Give at most 100%.")
     if not percent and parse_bytes(value, what) == 0:
-        raise _refuse(what, value, "and kubelet refuses a threshold of nothing", 'Write "0%" to switch it off.')
+        raise refuse(what, value, "and kubelet refuses a threshold of nothing", 'Write "0%" to switch it off.')
     return str(value)
 
 
@@ -184,7 +90,7 @@ def _node_quantity(variable: str, key: str, value: Any) -> int:
     node = integer(0)("%s: the NUMA node" % variable, key)
     amount: int = parse_bytes(value, "%s.%s" % (variable, node))
     if amount == 0:
-        raise _refuse("%s.%s" % (variable, node), value, "and kubelet refuses a reservation of nothing", "Leave that NUMA node out.")
+        raise refuse("%s.%s" % (variable, node), value, "and kubelet refuses a reservation of nothing", "Leave that NUMA node out.")
     return amount
 
 
@@ -209,7 +115,7 @@ def _option(variable: str, key: str, value: Any) -> str:
         return "false"
     if key == "max-allowable-numa-nodes" and text.isdigit():
         return text
-    raise _refuse("%s.%s" % (variable, key), value, "which kubelet can't read", 'Write "true" or "false".')
+    raise refuse("%s.%s" % (variable, key), value, "which kubelet can't read", 'Write "true" or "false".')
 
 
 def _sysctl(variable: str, key: str, value: Any) -> Optional[str]:
@@ -220,10 +126,10 @@ def _sysctl(variable: str, key: str, value: Any) -> Optional[str]:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip() or "\n" in str(value):
-        raise _refuse(what, value, "which is not one value", "Give a number or one line of text; null leaves the setting alone.")
+        raise refuse(what, value, "which is not one value", "Give a number or one line of text; null leaves the setting alone.")
     text = " ".join(str(value).split())
     if key in ("vm.dirty_bytes", "vm.dirty_background_bytes") and integer(0)(what, text) < 8192:  # F12: two pages at least
-        raise _refuse(what, value, "which the kernel refuses", "Give two pages (8192) or more, or set the ratio instead.")
+        raise refuse(what, value, "which the kernel refuses", "Give two pages (8192) or more, or set the ratio instead.")
     return text
 
 

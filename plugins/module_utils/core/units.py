@@ -15,7 +15,6 @@ from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Opti
 
 from . import allocators, seccomp
 from .batch_follow import SLICE, decide
-from .batch_plan import SECCOMP_PROFILE
 from .batch_services import Service
 from .batch_units import (
     FOLLOW,
@@ -254,7 +253,7 @@ def _has_started(name: str) -> Effect:
 
 
 def _seccomp(units: Units, reading: Reading) -> Iterator[Artifact]:
-    default = posixpath.join("/var/lib/kubelet", SECCOMP_PROFILE)
+    default = posixpath.join("/var/lib/kubelet", seccomp.PROFILE)
     for path in sorted({*reading.seccomp, units.seccomp or default, default}):
         text = seccomp.profile_text(units.architecture) if path == units.seccomp else None
         yield File("seccomp profile for pods", path, always(text))

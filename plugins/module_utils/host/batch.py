@@ -8,9 +8,8 @@ import os
 from contextlib import suppress
 from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
-from ..core import batch_units, units
+from ..core import batch_units, seccomp, units
 from ..core.allocators import library_path
-from ..core.batch_plan import SECCOMP_PROFILE
 from ..core.systemd import UNIT_FOLDER
 from . import batch_program
 from .bundle import bundle
@@ -45,7 +44,7 @@ def read(root: Root, command: Command, section: Section) -> units.Reading:
         state=root.read(wanted.slice.state_file) if wanted.slice and follows else None,
         running=frozenset(running),
         stale=_stale(root, running),
-        seccomp=tuple(path for path in Store(root).files if path.endswith("/" + SECCOMP_PROFILE)),
+        seccomp=tuple(path for path in Store(root).files if path.endswith("/" + seccomp.PROFILE)),
         kubepods_weight=_weight(root) if wanted.services else None,
     )
 
