@@ -52,7 +52,7 @@ def write(machine: Machine, root: Path) -> None:
     """Write every file of the machine below an empty folder."""
     tree = Tree(root)
     for part in (_write_cpus, _write_cpufreq, _write_nodes, _write_memory, _write_pci, _write_interrupts, _write_proc,
-                 _write_sysctl, _write_processes, _write_disk, _write_layers):
+                 _write_sysctl, _write_processes, _write_disk, write_layers):
         part(machine, tree)
 
 
@@ -470,7 +470,8 @@ def _write_disk(machine: Machine, tree: Tree) -> None:
 GRUBENV_BYTES = 1024  # GRUB refuses an environment block of another size
 
 
-def _write_layers(machine: Machine, tree: Tree) -> None:
+def write_layers(machine: Machine, tree: Tree) -> None:
+    """The files of the distribution and its daemons alone."""
     for path, content in machine.files.items():
         if isinstance(content, dict):
             tree.link(path, content["link"])

@@ -48,6 +48,16 @@ def hugepage_pools(topology: Topology, policy: Policy, notes: Notes) -> Pools:
     return {size: counts for size, counts in pools.items() if counts}
 
 
+def planned_bytes(topology: Topology, pools: Pools) -> Dict[int, int]:
+    """Bytes of hugepages on each NUMA node once the pools are there: a size that isn't planned stays as it is."""
+    return {
+        node.id: sum(
+            size * (pools[size].get(node.id, 0) if size in pools else node.hugepages[size].total) for size in {*pools, *node.hugepages}
+        )
+        for node in topology.numa_nodes
+    }
+
+
 def _check_room(node: NumaNode, size: int, notes: Notes) -> None:
     if not node.memory_bytes:  # the kernel would give fewer pages without a word
         raise InvalidInput("gpufleet_hugepages asks for pages on NUMA node %d, which has no memory." % node.id, "Name nodes with memory.")

@@ -55,7 +55,7 @@ def _home(node_id: Optional[int], topology: Topology) -> Optional[NumaNode]:
     node = next((node for node in topology.numa_nodes if node.id == node_id), None)
     if node is None or node.cpus:
         return node
-    return min(topology.cpu_nodes, key=lambda other: (node.distances.get(other.id, 255), other.id))
+    return min(topology.cpu_nodes, key=lambda other: (node.distances.get(other.id, 255), other.id), default=None)
 
 
 def _target(

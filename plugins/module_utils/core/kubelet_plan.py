@@ -17,8 +17,8 @@ from .topology import CPU_MEMORY, DEVICE_MEMORY, Kubelet, Topology
 Options = Dict[str, str]
 
 
-def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, notes: Notes) -> Dict[str, Any]:
-    """The configuration and where it belongs; {} without a kubelet.
+def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepages: Mapping[int, int], notes: Notes) -> Dict[str, Any]:
+    """The configuration and where it belongs; {} without a kubelet. ``hugepages`` are the planned bytes of them on each NUMA node.
 
     :raises InvalidInput: something that kubelet would refuse, or that can't hold on this machine
     """
@@ -28,7 +28,7 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, notes: 
             notes.warning("profile_without_kubelet", "Profile %s is about kubelet, and none is configured here." % policy.profile)
         return {}
     minor = _minor(policy.kubelet_version or kubelet.version, notes)
-    configuration = _configuration(topology, policy, cpus, minor, notes)
+    configuration = _configuration(topology, policy, cpus, hugepages, minor, notes)
     rules.check(configuration, minor)
     _report_flags(kubelet, configuration, notes)
     return {
@@ -66,7 +66,9 @@ def _minor(version: Optional[str], notes: Notes) -> int:
     return minor
 
 
-def _configuration(topology: Topology, policy: Policy, cpus: Partition, minor: int, notes: Notes) -> Dict[str, Any]:
+def _configuration(
+    topology: Topology, policy: Policy, cpus: Partition, hugepages: Mapping[int, int], minor: int, notes: Notes
+) -> Dict[str, Any]:
     profile = policy.defaults
     cpu_policy = policy.cpu_manager_policy or profile.cpu_manager_policy
     cpu_options = _cpu_options(topology, policy, notes) if cpu_policy == "static" else _no_options(policy)
@@ -88,7 +90,7 @@ def _configuration(topology: Topology, policy: Policy, cpus: Partition, minor: i
     gates = rules.gates_for(cpu_options, topology_options, minor) if known else rules.gates_for_unknown(cpu_options, topology_options)
     if gates:
         configuration["featureGates"] = gates
-    configuration.update(_reservations(topology, policy, memory_policy, notes))
+    configuration.update(_reservations(topology, policy, memory_policy, hugepages, notes))
     if policy.swap == "keep":  # F27: failSwapOn is still on by default
         configuration["failSwapOn"] = False
         if minor >= 30:
@@ -175,7 +177,7 @@ def _check_machine(topology: Topology, cpu_options: Options, memory_policy: str)
 # --- memory -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _reservations(topology: Topology, policy: Policy, memory_policy: str, notes: Notes) -> Dict[str, Any]:
+def _reservations(topology: Topology, policy: Policy, memory_policy: str, hugepages: Mapping[int, int], notes: Notes) -> Dict[str, Any]:
     """kubeReserved, systemReserved, evictionHard and reservedMemory, as far as asked for or needed.
 
     With memory manager Static the whole eviction set is written, so that the sum doesn't hang on what another file says (B3).
@@ -198,7 +200,7 @@ def _reservations(topology: Topology, policy: Policy, memory_policy: str, notes:
     if policy.eviction_hard or static:
         fields["evictionHard"] = _eviction(topology, policy, notes)
     if static:
-        fields["reservedMemory"] = _reserved_memory(topology, policy, fields)
+        fields["reservedMemory"] = _reserved_memory(topology, policy, fields, hugepages)
         if not policy.kube_reserved and not system:
             notes.info(
                 "no_memory_reserved",
@@ -238,7 +240,7 @@ def _eviction(topology: Topology, policy: Policy, notes: Notes) -> Dict[str, str
     return eviction
 
 
-def _reserved_memory(topology: Topology, policy: Policy, fields: Mapping[str, Any]) -> List[Dict[str, Any]]:
+def _reserved_memory(topology: Topology, policy: Policy, fields: Mapping[str, Any], hugepages: Mapping[int, int]) -> List[Dict[str, Any]]:
     """reservedMemory: kube + system evenly over the NUMA nodes with CPUs and memory in whole MiB, threshold and remainder on the last."""
     total = rules.reserved_total(fields)
     threshold = total - rules.reserved_total({**fields, "evictionHard": {"memory.available": "0%"}})
@@ -267,11 +269,15 @@ def _reserved_memory(topology: Topology, policy: Policy, fields: Mapping[str, An
         amounts = {node.id: share for node in nodes}
         amounts[nodes[-1].id] = total - share * (len(nodes) - 1)
     for node in nodes:
-        hugepages = sum(size * pool.total for size, pool in node.hugepages.items())
-        if amounts.get(node.id, 0) > max(node.memory_bytes - hugepages, 0):  # kubelet's unsigned arithmetic would wrap
+        amount, room = amounts.get(node.id, 0), max(node.memory_bytes - hugepages.get(node.id, 0), 0)
+        if amount and not node.memory_bytes:
             raise InvalidInput(
-                "NUMA node %d has %d MiB beside its hugepages; %d MiB can't be reserved there."
-                % (node.id, max(node.memory_bytes - hugepages, 0) // MIB, amounts[node.id] // MIB),
+                "The facts don't say how much memory NUMA node %d has, so memory manager Static can't reserve any there." % node.id,
+                "Take the facts anew from a root with its meminfo, or set gpufleet_memory_manager_policy: None.",
+            )
+        if amount > room:  # kubelet's unsigned arithmetic would wrap
+            raise InvalidInput(
+                "NUMA node %d has %d MiB beside its hugepages; %d MiB can't be reserved there." % (node.id, room // MIB, amount // MIB),
                 "Reserve less, or divide it by gpufleet_reserved_memory.",
             )
     return [{"numaNode": node_id, "limits": {"memory": _megabytes(size)}} for node_id, size in sorted(amounts.items()) if size]

@@ -42,7 +42,7 @@ class Partition:
 def partition(topology: Topology, policy: Policy, notes: Notes) -> Partition:
     """Reserved, isolated and pool CPUs of a node.
 
-    :raises InvalidInput: CPUs that are offline or not there, half cores, the boot CPU isolated, nothing left
+    :raises InvalidInput: CPUs that are offline or not there, half cores, the boot CPU isolated, nothing reserved, nothing left
     """
     online = topology.cpus.online
     if policy.isolated_cpus is not None and not policy.defaults.isolates:
@@ -69,6 +69,11 @@ def partition(topology: Topology, policy: Policy, notes: Notes) -> Partition:
             )
     else:
         reserved = union(_choose(node, topology, policy, asked, notes) for node in topology.cpu_nodes)
+        if not reserved:
+            raise InvalidInput(
+                "No NUMA node has a whole core for the system%s." % (" beside gpufleet_isolated_cpus" if asked else ""),
+                "Name the CPUs in gpufleet_reserved_cpus; if the NUMA nodes' cpulist files are missing, take the facts anew.",
+            )
     if online <= reserved:
         raise InvalidInput(
             "The reserved CPUs %s are all that this node has; nothing is left for work." % reserved,

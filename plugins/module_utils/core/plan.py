@@ -16,7 +16,7 @@ from .batch_plan import units_section
 from .boot_arguments import kernel_arguments
 from .cpuset import CpuSet
 from .errors import InvalidInput
-from .hugepage_plan import hugepage_pools
+from .hugepage_plan import hugepage_pools, planned_bytes
 from .interrupt_plan import interrupt_section
 from .kubelet_plan import kubelet_section, uses_static_policy
 from .notes import Note, Notes
@@ -105,12 +105,12 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
         )
     notes = Notes()
     cpus = partition(topology, policy, notes)
-    kubelet = kubelet_section(topology, policy, cpus, notes)
+    pools = hugepage_pools(topology, policy, notes)
+    kubelet = kubelet_section(topology, policy, cpus, planned_bytes(topology, pools), notes)
     static = uses_static_policy(kubelet)
     shapes = {node.id: shape_of(node, topology, cpus.available, len(_gpus_on(node.id, topology))) for node in topology.numa_nodes}
     options = kubelet["configuration"].get("cpuManagerPolicyOptions", {}) if kubelet else {}
     aligned = alignment(topology, cpus, shapes, options, static, notes)
-    pools = hugepage_pools(topology, policy, notes)
     installed = _launcher(policy, launcher)
     plan = Plan(
         profile=policy.profile,

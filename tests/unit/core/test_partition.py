@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -111,6 +113,15 @@ def test_isolating_some_cpus_leaves_a_pool() -> None:
 def test_reserved_cores_step_aside_for_isolated_ones() -> None:
     cpus = divide(reference(), profile="isolated", isolated_cpus="96-103,288-295")
     assert cpus.reserved.to_list() == "0,104,192,296"
+
+
+def test_cpus_on_no_numa_node_are_not_reserved_by_guess() -> None:
+    """kubelet's static policy needs a reservation, and interrupts need a CPU: an empty set is never the plan."""
+    topology = make_topology()
+    nowhere = topology.replace(numa_nodes=tuple(dataclasses.replace(node, cpus=CpuSet()) for node in topology.numa_nodes))
+    with pytest.raises(InvalidInput, match="No NUMA node has a whole core for the system"):
+        divide(nowhere)
+    assert divide(nowhere, reserved_cpus="0,16").reserved == CpuSet.parse("0,16")
 
 
 def test_why_these_cpus_is_in_the_notes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -207,6 +208,21 @@ def test_reserved_memory_adds_up_to_the_byte(topology: Topology, kube: int, syst
     amounts = {node.id: node.reserved_memory_bytes for node in plan.numa_nodes if node.reserved_memory_bytes}
     assert sum(amounts.values()) == kube + system + threshold
     assert set(amounts) <= {node.id for node in topology.cpu_memory_nodes}
+
+
+def test_memory_that_hugepages_will_take_is_not_there_to_reserve() -> None:
+    asked = {"profile": "aligned", "kube_reserved": {"memory": "8Gi"}, "hugepages": {"1G": {0: 10, 1: 60}}}
+    with pytest.raises(InvalidInput, match=r"NUMA node 1 has 4096 MiB beside its hugepages; 4196 MiB can't be reserved there"):
+        plan_for(make_topology(memory=64 * GIB), **asked)
+    moved = plan_for(make_topology(memory=64 * GIB), **asked, reserved_memory={0: "8Gi", 1: "100Mi"})
+    assert reserved_memory(moved) == {0: "8192Mi", 1: "100Mi"}
+
+
+def test_memory_that_nobody_told_is_said() -> None:
+    topology = make_topology(packages=1)
+    unknown = dataclasses.replace(topology.numa_nodes[0], memory_bytes=0)
+    with pytest.raises(InvalidInput, match="don't say how much memory NUMA node 0 has"):
+        plan_for(topology.replace(numa_nodes=(unknown,)), profile="aligned")
 
 
 def test_whenever_eviction_is_written_the_whole_set_is() -> None:  # B3
