@@ -61,6 +61,7 @@ def mask(item: str, unit: str, masked: bool) -> Link:
 def reload_effect(units: Mapping[str, bool], message: str = "") -> Effect:
     """systemd reads unit files again only when it says that it has to for one of these, or doesn't see one of them as masked.
 
+    A unit that had failed before its file went is in the state "error" once the file is back: only a daemon-reload gets it out of there.
     A daemon-reload is no harmless thing: it rewrites the device rules of running containers.
     """
     names = tuple(sorted(units))
@@ -70,7 +71,9 @@ def reload_effect(units: Mapping[str, bool], message: str = "") -> Effect:
             return True
         shown = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.strip().split("\n\n")]
         return all(
-            properties.get("NeedDaemonReload") != "yes" and (not units[name] or properties.get("LoadState") == "masked")
+            properties.get("NeedDaemonReload") != "yes"
+            and properties.get("LoadState") != "error"
+            and (not units[name] or properties.get("LoadState") == "masked")
             for name, properties in zip(names, shown)
         )
 

@@ -258,6 +258,8 @@ def test_services_that_choose_governors_are_named():  # G4
         ("LoadState=masked\nNeedDaemonReload=no\n\nLoadState=loaded\nNeedDaemonReload=no\n", False),  # J8: nothing changed, no reload
         ("LoadState=masked\nNeedDaemonReload=no\n\nNeedDaemonReload=yes\nLoadState=loaded\n", True),
         ("LoadState=loaded\nNeedDaemonReload=no\n\nLoadState=loaded\nNeedDaemonReload=no\n", True),
+        # A unit had failed when its file went; seen on Debian 13: its file is back, and systemd refuses to start what needs it.
+        ("LoadState=masked\nNeedDaemonReload=no\n\nLoadState=error\nNeedDaemonReload=no\n", True),
         (None, False),
     ],
 )
