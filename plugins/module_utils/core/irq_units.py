@@ -206,7 +206,9 @@ def _no_units(reading: Reading) -> List[Artifact]:
     removed = [*_links(enabled=False), *_files()]
     if not reading.installed:
         return removed
-    stopped = _systemd("%s is stopped" % TIMER, "ActiveState", ("inactive", "failed"), ("stop", TIMER), unknown=True)
+    # The services too: one that waits for this run's lock would place interrupts again once it has it.
+    command = ("stop", TIMER, WATCH, SERVICE)
+    stopped = _systemd("%s is stopped" % TIMER, "ActiveState", ("inactive", "failed"), command, unit=TIMER, unknown=True)
     return [stopped, *removed, reload_effect(_OURS)]
 
 
