@@ -44,7 +44,7 @@ def _reason(findings: List[Mapping[str, Any]], line: List[str]) -> str:
 
 
 def _others(verdict: Mapping[str, Any]) -> List[str]:
-    """What drifted over the reboot, and what waits for a reboot again although there was one. For kernel features, the messages name them."""
+    """What drifted over the reboot, and what waits for a reboot again although there was one."""
     found = []
     for name, result in verdict["concerns"].items():
         if result.get("refused"):
