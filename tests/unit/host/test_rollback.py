@@ -11,13 +11,16 @@ import sys
 import textwrap
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, File, KernelValue, Link, always
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, UnreadableRoot, WriteFailed
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import merge
 from ansible_collections.gpufleet.node.plugins.module_utils.core.sysctl import artifacts as sysctl_artifacts
-from ansible_collections.gpufleet.node.plugins.module_utils.host import files, tuning
+from ansible_collections.gpufleet.node.plugins.module_utils.host import files, rollback, tuning
 from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply, inspect
+from ansible_collections.gpufleet.node.plugins.module_utils.host.concern import Concern
 from ansible_collections.gpufleet.node.plugins.module_utils.host.concerns import CONCERNS, NOTHING
 from ansible_collections.gpufleet.node.plugins.module_utils.host.rollback import roll_back
 from ansible_collections.gpufleet.node.plugins.module_utils.host.store import BOOT_ID, FOLDER
@@ -188,6 +191,45 @@ def test_a_change_that_a_later_run_of_ours_wrote_over_is_not_lost(root):
     assert tune(root).changed
     back(root)
     assert fstab.read_text() == FSTAB + "/dev/sdb1 /data xfs defaults 0 2\n/dev/sdc1 none swap sw 0 0\n"
+
+
+OURS = "# ours: "
+
+
+def with_ours(value):
+    """An edit that keeps one line of ours at the end of the file, or none."""
+
+    def edit(text):
+        theirs = [line for line in (text or "").splitlines(True) if not line.startswith(OURS)]
+        return "".join(theirs + ([OURS + value + "\n"] if value else [])) or None
+
+    return edit
+
+
+@settings(max_examples=40)
+@given(st.lists(st.text("abc", max_size=3)), st.lists(st.one_of(st.sampled_from("xyz"), st.none(), st.integers(0, 99)), max_size=8))
+def test_whoever_writes_in_whatever_order_only_ours_goes(tmp_path_factory, lines, steps):
+    # A letter or None: a run of ours with this plan. A number: somebody adds a line.
+    root = tmp_path_factory.mktemp("node")
+    original = "".join(line + "\n" for line in lines)
+    write(root, "/etc/shared", original, 0o640)
+    added = ""
+    for step in steps:
+        if isinstance(step, int):
+            added += "%d\n" % step
+            present = root / "etc/shared"
+            present.write_text((present.read_text() if present.exists() else "") + "%d\n" % step)
+        else:
+            run(root, File("shared", "/etc/shared", with_ours(step), ours=False))
+    with pytest.MonkeyPatch.context() as patch:
+        only = Concern(
+            "shared", (), lambda *_arguments: None, lambda *_arguments: [File("shared", "/etc/shared", with_ours(None), ours=False)]
+        )
+        patch.setattr(rollback, "CONCERNS", (only,))
+        done = back(root)
+        assert not back(root).outcome.changed
+    assert (root / "etc/shared").read_text() == original + added
+    assert bool(done.left) <= bool(added)
 
 
 def test_a_file_of_ours_that_somebody_edited_is_set_aside(root):
