@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -38,12 +39,16 @@ class Result(NamedTuple):
     seconds: float
 
 
-def environment() -> dict[str, str]:
-    """The caller's environment with this virtual environment's programs first and this checkout as the collection."""
+def environment(scratch: str) -> dict[str, str]:
+    """The caller's environment with this virtual environment's programs first and this checkout as the collection.
+
+    molecule names its folder after the checkout's; two runs at once, or two checkouts of the same name, would share it.
+    """
     return {
         **os.environ,
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "playbooks" / "collections"),
+        "MOLECULE_EPHEMERAL_DIRECTORY": scratch,
         "PYTHONUNBUFFERED": "1",
     }
 
@@ -53,7 +58,8 @@ def run(stage: str) -> Result:
     command = STAGES[stage]
     print(f"\n=== {stage}: {' '.join(command)}", flush=True)
     start = time.monotonic()
-    status = subprocess.run([str(BIN / command[0]), *command[1:]], cwd=REPOSITORY, env=environment(), check=False).returncode
+    with tempfile.TemporaryDirectory(prefix=f"gpufleet-{stage}-") as scratch:
+        status = subprocess.run([str(BIN / command[0]), *command[1:]], cwd=REPOSITORY, env=environment(scratch), check=False).returncode
     result = Result(stage, status == 0, time.monotonic() - start)
     print(f"=== {stage}: {'passed' if result.passed else f'FAILED with status {status}'} in {result.seconds:.1f} s", flush=True)
     return result
