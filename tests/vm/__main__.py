@@ -16,7 +16,7 @@ import time
 from typing import Sequence
 
 from image import image
-from machine import PROGRESS, Machine, machines, say
+from machine import NODES, PROGRESS, Machine, machines, say
 
 PROGRAMS = ("qemu-system-x86_64", "qemu-img", "debootstrap", "sfdisk", "mke2fs", "ssh")
 PACKAGES = "qemu-system-x86 qemu-utils debootstrap fdisk e2fsprogs openssh-client"
@@ -52,7 +52,8 @@ def test(arguments: Sequence[str]) -> None:
     """The molecule scenario `vm`, on machines made for it. Whatever comes of it, none is left running."""
     down([])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    process = subprocess.Popen(["molecule", "test", "--scenario-name", "vm", *arguments], start_new_session=True)
+    environment = {**os.environ, "GPUFLEET_VM_NODES": str(NODES), "PYTHONDONTWRITEBYTECODE": "1"}
+    process = subprocess.Popen(["molecule", "test", "--scenario-name", "vm", *arguments], start_new_session=True, env=environment)
     done = threading.Event()
     threading.Thread(target=_report, args=(done,), daemon=True).start()
     try:

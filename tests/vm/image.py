@@ -75,7 +75,7 @@ RECIPES = {
             "/etc/default/grub.d/50-cloudimg-settings.cfg": "GRUB_RECORDFAIL_TIMEOUT=0\nGRUB_TIMEOUT=0\n"
             'GRUB_CMDLINE_LINUX_DEFAULT="console=tty1 console=ttyS0"\nGRUB_TERMINAL=serial\n',
             "/etc/default/grub.d/99-site.cfg": 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX mitigations=off"\n',
-            "/usr/bin/kubelet": '#!/bin/sh\ncase $1 in --version) echo Kubernetes v1.34.2 ;; *) exec sleep infinity ;; esac\n',
+            "/usr/bin/kubelet": "#!/bin/sh\ncase $1 in --version) echo Kubernetes v1.34.2 ;; *) exec sleep infinity ;; esac\n",
             "/etc/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml\n"
             "[Install]\nWantedBy=multi-user.target\n",
             "/var/lib/kubelet/config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n",

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
 import pytest
-from vm.machine import Machine, machines
+from vm.machine import NODES, Machine, machines
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 RESULTS = Path(os.environ.get("GPUFLEET_VM_RESULTS", "."))
+_ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "playbooks" / "collections"),
+    "ANSIBLE_NOCOLOR": "1",
+}
 
 # Run on the node: the texts of the files below the given patterns.
 _READ = """
@@ -30,6 +39,16 @@ def text(path):
         return problem.strerror
 print(json.dumps({path: text(path) for pattern in sys.argv[1:] for path in glob.glob(pattern)}))
 """
+
+
+@dataclass(frozen=True)
+class Played:
+    """How a playbook went: its exit status, how many tasks changed something, what it printed, its seconds."""
+
+    status: int
+    changed: int
+    output: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -56,9 +75,25 @@ class Node:
         """Ask until the answer is right; the last answer, and the seconds that it took."""
         start = time.monotonic()
         while True:
-            answer = self.run(script)
+            answer = self.run(script, check=False)
             if holds(answer) or time.monotonic() - start > seconds:
                 return answer, time.monotonic() - start
+
+    def play(self, playbook: str, **variables: Any) -> Played:
+        """Run one of the collection's playbooks on the node."""
+        names = ("--inventory", str(NODES), "--limit", self.machine.name, "--extra-vars", json.dumps(variables))
+        command = ("ansible-playbook", *names, f"playbooks/{playbook}")
+        start = time.monotonic()
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=1500, env=_ENVIRONMENT)
+        changed = re.search(r"^\w+ +: ok=\d+ +changed=(\d+)", done.stdout, re.MULTILINE)
+        assert changed, done.stdout + done.stderr
+        return Played(done.returncode, int(changed[1]), done.stdout, time.monotonic() - start)
+
+    def verify(self, folder: Path, **variables: Any) -> tuple[Played, list[dict[str, str]]]:
+        """Run verify.yml; what it said of every concern's items, from its report for programs."""
+        played = self.play("verify.yml", gpufleet_report_dir=str(folder), **variables)
+        verdict = json.loads((folder / f"{self.machine.name}.json").read_text())
+        return played, [dict(item, concern=name) for name, result in verdict["concerns"].items() for item in result["findings"]]
 
     def findings(self, concern: str) -> list[dict[str, str]]:
         """What verify said of a concern, but for what is in place."""

@@ -1,0 +1,87 @@
+"""Twelve drifts made by hand"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+import pytest
+
+Figure = Callable[[str], None]
+FOREIGN_GRUB = "/etc/default/grub.d/zzzz-site.cfg"
+IMMUTABLE = "/etc/tmpfiles.d/00-gpufleet-transparent-hugepage.conf"
+
+
+class Drift(NamedTuple):
+    """What somebody does, and the finding that has to name it: its status, and a part of its item, path or message."""
+
+    name: str
+    script: str
+    status: str
+    named: str
+
+
+DRIFTS = (
+    Drift("a sysctl", "sysctl -qw vm.swappiness=60", "drift", "sysctl vm.swappiness"),
+    Drift("transparent hugepages", "echo never >/sys/kernel/mm/transparent_hugepage/enabled", "drift", "transparent hugepages enabled"),
+    Drift(
+        "an interrupt", "i=$(ls /sys/class/net/e*/device/msi_irqs | head -1); echo 1 >/proc/irq/$i/smp_affinity_list", "drift", "interrupt "
+    ),
+    Drift("a mask", "echo f >/proc/irq/default_smp_affinity", "drift", "default interrupt affinity"),
+    Drift("a deleted drop-in", "rm /etc/systemd/system/user.slice.d/zz-gpufleet.conf", "drift", "user.slice"),
+    Drift(
+        "a file of GRUB's that is read after ours",
+        f"echo 'GRUB_CMDLINE_LINUX=\"quiet\"' >{FOREIGN_GRUB}",
+        "drift",
+        "kernel arguments for grub",
+    ),
+    Drift(
+        "irqbalance started",
+        "rm /etc/systemd/system/irqbalance.service; systemctl daemon-reload; systemctl start irqbalance",
+        "drift",
+        "irqbalance is",
+    ),
+    Drift(
+        "tuned's profile switched", "systemctl start tuned; tuned-adm profile throughput-performance", "owned_by_someone_else", "tuned: "
+    ),
+    Drift("swap turned on", "swapon /swapfile", "drift", "swap in use"),
+    Drift("a hugepage count", "echo 8 >/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "drift", "hugepages"),
+    Drift("a unit edited", "echo Nice=5 >>/etc/systemd/system/gpufleet-irq.service", "drift", "gpufleet-irq.service"),
+    Drift("an immutable file", f"echo '# mine' >>{IMMUTABLE}; chattr +i {IMMUTABLE}", "drift", "transparent hugepages at boot"),
+)
+
+
+def test_drifts(node: Any, tmp_path: Path, figure: Figure) -> None:
+    """verify.yml names each of twelve drifts and fails; site.yml refuses the immutable file with a sentence, then repairs what is ours"""
+    for drift in DRIFTS:
+        node.run(drift.script)
+    try:
+        played, findings = node.verify(tmp_path)
+        assert played.status != 0
+        unnamed = [drift.name for drift in DRIFTS if not any(_names(finding, drift) for finding in findings)]
+        assert not unnamed, played.output
+        figure(f"{len(DRIFTS)} named: {', '.join(drift.name for drift in DRIFTS)}")
+
+        refused = node.play("site.yml")
+        assert refused.status != 0
+        assert "chattr -i" in refused.output
+        node.run(f"chattr -i {IMMUTABLE}; systemctl disable --now tuned; rm -f /etc/tuned/active_profile")
+        repaired = node.play("site.yml")
+        assert repaired.status == 0, repaired.output
+    finally:
+        node.run(f"chattr -i {IMMUTABLE}; systemctl disable -q --now tuned; rm -f {FOREIGN_GRUB}; true")
+    played, findings = node.verify(tmp_path)
+    assert played.status == 0, played.output
+    assert not [finding for finding in findings if finding["status"] in ("drift", "owned_by_someone_else")]
+    figure(f"repaired in {repaired.seconds:.0f} s")
+
+
+def _names(finding: dict[str, str], drift: Drift) -> bool:
+    return finding["status"] == drift.status and any(drift.named in finding[key] for key in ("item", "path", "message"))
+
+
+@pytest.fixture(autouse=True)
+def with_all_that_drifts(node: Any) -> None:
+    """Only a node with isolated CPUs, hugepages, tuned and irqbalance has all of it."""
+    if not node.plan["cpus"]["isolated"] or not node.plan["hugepages"]:
+        pytest.skip("not all of it is on this node")
