@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given

@@ -164,7 +164,7 @@ def _interrupts(node: Any, device: str) -> dict[str, _Interrupt]:
     lines = node.run(f"cd /sys/bus/pci/devices/{device}/msi_irqs && for i in *; do {each}; done; true").splitlines()
     found = {}
     for line, effective in zip(lines[::2], lines[1::2]):
-        irq, _, rest = line.partition(":")
+        irq, unused, rest = line.partition(":")
         counts = list(itertools.takewhile(str.isdigit, rest.split()))
         found[irq.strip()] = _Interrupt(sum(map(int, counts)), CpuSet.parse(effective))
     return found
