@@ -20,8 +20,8 @@ import time
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional
 
-from ..core.errors import GpufleetError, UnreadableRoot
-from .files import missing_folders, remove, write_atomic
+from ..core.errors import GpufleetError, UnreadableRoot, WriteFailed
+from .files import failure, missing_folders, remove, write_atomic
 from .root import Root
 
 FOLDER = "/var/lib/gpufleet"
@@ -51,15 +51,15 @@ class Store:
         text = root.read(FOLDER + "/state.json")
         try:
             state = json.loads(text) if text else {}
-            self.files: Dict[str, Dict[str, Any]] = state.get("files", {})
-            self.kernel: Dict[str, str] = state.get("kernel", {})
-            self.folders: List[str] = state.get("folders", [])
+            self.files: Dict[str, Dict[str, Any]] = {path: {**known} for path, known in state.get("files", {}).items()}
+            self.kernel: Dict[str, str] = {**state.get("kernel", {})}
+            self.folders: List[str] = [*state.get("folders", [])]
             self.boot_id = (root.read(BOOT_ID) or "").strip()
             if state.get("boot_id", self.boot_id) != self.boot_id:
                 self.kernel = {path: value for path, value in self.kernel.items() if not _OF_ONE_INTERRUPT.match(path)}
-        except (ValueError, AttributeError) as problem:
+        except (ValueError, AttributeError, TypeError) as problem:
             raise UnreadableRoot(
-                "%s/state.json is damaged: %s." % (FOLDER, problem),
+                "%s/state.json is damaged and can't be read." % FOLDER,
                 "Restore it from a backup, or move it away: then there is no roll-back to before it.",
             ) from problem
         self._dirty = False
@@ -101,9 +101,10 @@ class Store:
         return "link:%s" % original["link"] if "link" in original else str(original["sha256"])
 
     def foreign(self, path: str) -> bool:
-        """Whether somebody else changed a path since we know it."""
-        known = self.files[path]
-        return known.get("foreign", False) or self.now(path) not in (known["written"], known.get("before"), self.first(path))
+        """Whether somebody else changed a path since we know it. A link is ours or it isn't; a file may hold the work of both."""
+        known, now = self.files[path], self.now(path)
+        shared = known.get("foreign", False) and not (now or "").startswith("link:")
+        return shared or now not in (known["written"], known.get("before"), self.first(path))
 
     def set_aside(self, path: str) -> str:
         """Keep what lies at the path, which is neither the original nor ours, and answer where."""
@@ -144,8 +145,12 @@ class Store:
             status = os.lstat(local)
         except FileNotFoundError:
             return None
+        except OSError as problem:
+            raise failure(local, problem) from problem
         if stat.S_ISLNK(status.st_mode):
             return {"link": os.readlink(local)}
+        if not stat.S_ISREG(status.st_mode):
+            raise WriteFailed("%s is in the way: it is no regular file." % local, "Move it away and run again.")
         text = self._root.read(path) or ""
         sha256 = digest(text)
         blob = self._root.local("%s/originals/%s" % (FOLDER, sha256))
@@ -165,12 +170,16 @@ class Store:
 def locked(root: Root, wait_seconds: float = 60.0) -> Iterator[None]:
     """Hold the node's lock; a second run waits for it.
 
+    :raises WriteFailed: the node's memory can't be written
     :raises GpufleetError: another run still holds it
     """
     path = root.local(FOLDER + "/lock")
-    for folder in missing_folders(path):
-        os.makedirs(folder, 0o755, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        for folder in missing_folders(path):
+            os.makedirs(folder, 0o755, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as problem:
+        raise failure(path, problem) from problem
     try:
         deadline = time.monotonic() + wait_seconds
         while True:

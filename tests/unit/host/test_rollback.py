@@ -271,6 +271,16 @@ def test_a_link_that_somebody_made_instead_of_ours_stays(root):
     assert os.readlink(root / MASK[1:]) == "elsewhere.service"
 
 
+def test_a_link_of_ours_that_was_mended_once_goes(root):
+    before = snapshot(root)
+    run(root, Link("mask", MASK, "/dev/null"))
+    (root / MASK[1:]).unlink()
+    os.symlink("elsewhere.service", root / MASK[1:])
+    assert run(root, Link("mask", MASK, "/dev/null")).changed
+    back(root)
+    assert not os.path.lexists(root / MASK[1:]) and snapshot(root) == before
+
+
 def test_a_folder_of_ours_that_others_use_now_stays(root):
     tune(root)
     write(root, "/etc/sysctl.d/50-theirs.conf", "kernel.sysrq = 1\n")
