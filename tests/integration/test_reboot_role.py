@@ -37,10 +37,8 @@ def folder() -> Iterator[Path]:
         module = re.compile(r"ansible\.builtin\.reboot:\n(        .*\n)+")
         assert module.search(reboot.read_text())
         reboot.write_text(module.sub('ansible.builtin.shell: "{{ boot }}"\n', reboot.read_text()))
-        (place / "tasks").mkdir()
-        for part in ("site.yml", "tasks/change.yml"):
-            text = (REPOSITORY / "playbooks" / part).read_text()
-            (place / part).write_text(text.replace("gpufleet.node.reboot", "reboot"))
+        site = (REPOSITORY / "playbooks/site.yml").read_text()
+        (place / "site.yml").write_text(site.replace("gpufleet.node.reboot", "reboot"))
         yield place
 
 
