@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from . import kubelet_rules as rules
 from . import yaml_text
 from .change import FOREIGN, PENDING, RESTART, Artifact, File, Observation, Text
-from .errors import InvalidInput
+from .errors import InvalidInput, unknown_name
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
 DROP_IN = "zz-gpufleet.conf"
@@ -26,6 +26,9 @@ KNOWN_FOLDERS = (
     "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d",
     "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
 )
+
+# The keys of the plan's section.
+_SECTION = ("configuration", "version", "distribution", "unit", "config_file", "config_dir", "root_dir", "flags", "restart")
 
 DROP_IN_COMMENT = "# Written by gpufleet.node from the node's plan; changes made here are overwritten.\n"
 MARK = "# gpufleet.node sets: "
@@ -64,6 +67,23 @@ def place(kubelet: Mapping[str, Any]) -> str:
     """The path that our configuration goes to: a drop-in of ours, or kubelet's main file."""
     folder = kubelet.get("config_dir")
     return posixpath.join(folder, DROP_IN) if folder else main_of(kubelet)
+
+
+def check_section(kubelet: Mapping[str, Any]) -> None:
+    """The plan's section is whole, or empty.
+
+    :raises InvalidInput: a key that it doesn't have, or that is missing
+    """
+    missing = [key for key in _SECTION if key not in kubelet]
+    for key in kubelet:
+        if key not in _SECTION:
+            raise unknown_name("key of kubelet", key, _SECTION)
+    if kubelet and missing:
+        raise InvalidInput("kubelet lacks %s." % ", ".join(missing), "Pass gpufleet_plan.kubelet as gpufleet.node.node_plan returned it.")
+    if not isinstance(kubelet.get("configuration", {}), dict):
+        raise InvalidInput(
+            "kubelet.configuration is %r, which is not a mapping." % kubelet["configuration"], "Give a KubeletConfiguration."
+        )
 
 
 def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:

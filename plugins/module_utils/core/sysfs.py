@@ -132,10 +132,11 @@ def hugepages(wanted: Mapping[Any, Mapping[Any, Any]], reading: SysfsReading) ->
     return Parts(files, [_pool_artifact(pool, count, reading) for pool, count in sorted(full.items())])
 
 
-def _counts(wanted: Mapping[Any, Mapping[Any, Any]]) -> Dict[Pool, int]:
+def _counts(wanted: Mapping[Any, Any]) -> Dict[Pool, int]:
     counts = {}
     for size, by_node in wanted.items():
-        for node, count in by_node.items():
+        pools = by_node if isinstance(by_node, dict) else {"every node": by_node}
+        for node, count in pools.items():
             if not all(re.match(r"\d+\Z", str(number)) for number in (size, node, count)) or not int(size):
                 raise InvalidInput(
                     "Hugepages {%s: {%s: %s}} are not whole numbers." % (size, node, count),

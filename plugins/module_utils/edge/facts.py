@@ -10,7 +10,7 @@ from ..core.errors import GpufleetError
 from ..host.command import Command
 from ..host.root import Root
 from ..host.topology import SUBSETS, read_topology
-from .module import fail, new_module
+from .module import fail, new_module, succeed
 
 OPTIONS = {
     "gather": {"type": "list", "elements": "str", "choices": list(SUBSETS), "default": list(SUBSETS)},
@@ -24,6 +24,6 @@ def gather() -> None:
     try:
         root = Root(module.params["root"])
         topology = read_topology(root, Command(root), module.params["gather"], check_gpu_match(module.params["gpu_match"]))
-        module.exit_json(changed=False, ansible_facts={"gpufleet_topology": to_json(topology)})
+        succeed(module, changed=False, ansible_facts={"gpufleet_topology": to_json(topology)})
     except GpufleetError as error:
         fail(module, error)

@@ -14,16 +14,16 @@ from ..core.change import IN_PLACE, PENDING, REBOOT, RESTART, Finding, unified
 from ..core.errors import GpufleetError
 from ..host.apply import Node, apply
 from ..host.concern import Concern
-from ..host.root import Root
+from ..host.root import node_root
 from ..host.store import locked
-from .module import fail, new_module
+from .module import fail, new_module, succeed
 
 
 def reconcile(concern: Concern, options: Dict[str, Any], **arguments: Any) -> None:
     """Be the module of a concern: its options are the concern's sections of the plan."""
     module = new_module(options, **arguments)
     try:
-        module.exit_json(**_reconcile(concern, module))
+        succeed(module, **_reconcile(concern, module))
     except GpufleetError as error:
         fail(module, error)
 
@@ -32,7 +32,8 @@ def _reconcile(concern: Concern, module: AnsibleModule) -> Dict[str, Any]:
     os.umask(0o022)
     section = {name: module.params[name] for name in concern.sections}
     path = module.params["root"]
-    with nullcontext() if module.check_mode else locked(Root(path)):
+    root = node_root(path)
+    with nullcontext() if module.check_mode else locked(root):
         node = Node.at(path)
         outcome = apply(concern.artifacts(section, concern.read(node.root, node.command, section)), node, module.check_mode)
     return dict(report(outcome.findings), changed=outcome.changed, diff=unified(outcome.found))

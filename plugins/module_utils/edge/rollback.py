@@ -12,9 +12,9 @@ from ..core.change import unified
 from ..core.errors import GpufleetError
 from ..host.apply import Node
 from ..host.rollback import roll_back
-from ..host.root import Root
+from ..host.root import node_root
 from ..host.store import locked
-from .module import fail, new_module
+from .module import fail, new_module, succeed
 from .reconcile import report
 
 
@@ -22,14 +22,15 @@ def rollback() -> None:
     """Be the module node_rollback."""
     module = new_module({})
     try:
-        module.exit_json(**_rollback(module.params["root"], module.check_mode))
+        succeed(module, **_rollback(module.params["root"], module.check_mode))
     except GpufleetError as error:
         fail(module, error)
 
 
 def _rollback(root: str, check_mode: bool) -> Dict[str, Any]:
     os.umask(0o022)
-    with nullcontext() if check_mode else locked(Root(root)):
+    node = node_root(root)
+    with nullcontext() if check_mode else locked(node):
         done = roll_back(Node.at(root), check_mode)
     left = [{"path": path, "diff": difference} for path, difference in sorted(done.left.items())]
     return dict(report(done.outcome.findings), changed=done.outcome.changed, diff=unified(done.outcome.found), left=left)

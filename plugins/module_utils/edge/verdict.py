@@ -10,9 +10,12 @@ from ..core.change import DRIFT, STATUSES, Finding, unified
 from ..core.errors import GpufleetError, InvalidInput, unknown_name
 from ..host.apply import Node, inspect
 from ..host.concern import Concern
-from ..host.concerns import CONCERNS
-from .module import fail, new_module
+from ..host.concerns import CONCERNS, NOTHING
+from .module import fail, new_module, succeed
 from .reconcile import report
+
+_KINDS = {dict: "mapping", list: "list", str: "text"}
+_WHOLE_PLAN = "Pass gpufleet_plan as gpufleet.node.node_plan returned it."
 
 OPTIONS = {
     "plan": {"type": "dict", "required": True},
@@ -27,7 +30,7 @@ def verify() -> None:
     module = new_module(OPTIONS)
     try:
         _check_fingerprint(module.params["plan"], module.params["fingerprint"])
-        module.exit_json(changed=False, **_verify(**{name: module.params[name] for name in ("plan", "concerns", "root", "list_in_place")}))
+        succeed(module, changed=False, **_verify(**{name: module.params[name] for name in ("plan", "concerns", "root", "list_in_place")}))
     except GpufleetError as error:
         fail(module, error)
 
@@ -42,11 +45,18 @@ def _check_fingerprint(plan: Dict[str, Any], fingerprint: Optional[str]) -> None
         )
 
 
+def _check_sections(plan: Dict[str, Any], names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in plan]
+    if missing:
+        raise InvalidInput("The plan lacks %s." % ", ".join(missing), _WHOLE_PLAN)
+    for name in names:
+        if not isinstance(plan[name], type(NOTHING[name])):
+            raise InvalidInput("The plan's %s is %r, which is not a %s." % (name, plan[name], _KINDS[type(NOTHING[name])]), _WHOLE_PLAN)
+
+
 def _verify(plan: Dict[str, Any], concerns: Sequence[str], root: str, list_in_place: bool) -> Dict[str, Any]:
     chosen = _chosen(concerns)
-    missing = sorted({section for concern in chosen for section in concern.sections} - set(plan))
-    if missing:
-        raise InvalidInput("The plan lacks %s." % ", ".join(missing), "Pass gpufleet_plan as gpufleet.node.node_plan returned it.")
+    _check_sections(plan, sorted(section for concern in chosen for section in concern.sections))
     node = Node.at(root)
     found: List[Finding] = []
     results: Dict[str, Any] = {}

@@ -23,8 +23,10 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     """What kubelet reads and remembers.
 
     :raises UnreadableRoot: a file is there and can't be read
+    :raises InvalidInput: the section isn't what the plan holds
     """
     wanted = section["kubelet"] or {}
+    kubelet.check_section(wanted)
     folder = wanted.get("config_dir") or ""
     main_file = kubelet.main_of(wanted)
     state_folder = wanted.get("root_dir") or "/var/lib/kubelet"

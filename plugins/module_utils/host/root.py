@@ -20,6 +20,17 @@ _SINGLE_VALUES = ("/sys/", "/proc/irq/")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
+def node_root(path: str) -> Root:
+    """The root of something that may be a node: for those who write.
+
+    :raises UnreadableRoot: any other folder
+    """
+    root = Root(path)
+    if not any(map(root.exists, ("/etc", "/proc", "/sys"))):
+        raise UnreadableRoot('The root "%s" is no node\'s: it has none of /etc, /proc and /sys.' % path, "Give the folder that holds them.")
+    return root
+
+
 class Root:
     """A node's file system. ``opened`` lists the paths read so far, in order: what a capture has to bring home.
 

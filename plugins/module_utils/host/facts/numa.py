@@ -43,10 +43,18 @@ def _node(root: Root, id: int, ids: List[int], among: CpuSet) -> RawNode:
     return RawNode(
         id,
         cpus & among,
-        None if meminfo is None else kilobytes(meminfo, "MemTotal") or 0,
+        None if meminfo is None else _memory(root, folder + "/meminfo", meminfo),
         _distances(root, folder + "/distance", ids),
         _pools(root, folder + "/hugepages"),
     )
+
+
+def _memory(root: Root, path: str, meminfo: str) -> int:
+    """MemTotal in bytes: the kernel shows it of a node without memory too."""
+    found = kilobytes(meminfo, "MemTotal")
+    if found is None:
+        raise damaged(root, path, meminfo)
+    return found
 
 
 def _distances(root: Root, path: str, ids: List[int]) -> Dict[int, int]:
