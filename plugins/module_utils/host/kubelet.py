@@ -16,6 +16,9 @@ from .concern import Concern, Section
 from .root import Root
 from .store import Store
 
+# The mark stands in the first line of a file that holds our keys.
+_MARK_WITHIN = 200
+
 STATE_FILES = ("cpu_manager_state", "memory_manager_state")
 
 
@@ -38,11 +41,15 @@ def read(root: Root, command: Command, section: Section) -> Reading:
         main=root.read(main_file) if main_file else None,
         drop_ins={path: root.read(path) or "" for path in (posixpath.join(folder, name) for name in others)},
         ours=tuple(path for path in candidates if root.exists(path)),
-        merged=tuple(path for path in Store(root).files if path != main_file and kubelet.MARK in (root.read(path) or "")),
+        merged=tuple(path for path in Store(root).files if path != main_file and _holds_our_keys(root, path)),
         states={name: text for name, text in states.items() if text is not None},
         own_text=root.read(own),
         stale=bool(wanted) and _stale(root, command, wanted["unit"], [own]),
     )
+
+
+def _holds_our_keys(root: Root, path: str) -> bool:
+    return kubelet.MARK in (root.read(path, limit=_MARK_WITHIN) or "")
 
 
 def _stale(root: Root, command: Command, unit: str, paths: List[str]) -> bool:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from typing import Optional
@@ -13,7 +14,6 @@ from ..core.launcher import DEFAULT_PATH, STAMP_PATH, Reading, artifacts
 from .command import Command
 from .concern import Concern, Section
 from .root import Root
-from .store import digest
 
 COMPILERS = ("cc", "gcc", "clang")
 # As in the Makefile beside the source, which is what builds it everywhere else.
@@ -23,13 +23,22 @@ _FLAGS = ("-std=gnu11", "-O2", "-fstack-protector-strong", "-Wl,--build-id=none"
 def read(root: Root, command: Command, section: Section) -> Reading:
     """What is installed, and the program to install where the section names one."""
     launcher = section.get("launcher") or {}
-    installed = root.read(launcher.get("path") or DEFAULT_PATH)
     return Reading(
-        installed_sha256=None if installed is None else digest(installed),
+        installed_sha256=_sha256(root, launcher.get("path") or DEFAULT_PATH),
         stamp=root.read(STAMP_PATH),
         binary=_binary(launcher, command),
         runs_commands=command.live,
     )
+
+
+def _sha256(root: Root, path: str) -> Optional[str]:
+    """Of the bytes, which needn't become text for that; and a program is nothing that a capture should bring home."""
+    inside = root.resolve(path)
+    try:
+        with open(root.local(inside or path), "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return None
 
 
 def _binary(launcher: Section, command: Command) -> Optional[str]:
