@@ -101,7 +101,9 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
     if lacking or not topology.cpus.online:
         raise InvalidInput(
             "The facts lack what a plan needs: %s." % (", ".join(lacking) or "online CPUs"),
-            "Gather them with gpufleet.node.topology_facts, all subsets.",
+            "%s Gather the facts as root (become: true)." % topology.gaps[0]
+            if topology.gaps
+            else "Gather them with gpufleet.node.topology_facts, all subsets.",
         )
     notes = Notes()
     cpus = partition(topology, policy, notes)

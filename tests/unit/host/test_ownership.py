@@ -1,0 +1,93 @@
+"""All concerns on one node of each distribution: which files are touched, and that nobody else's are."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import DRIFT
+from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import to_json
+from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
+from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
+from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, Outcome, apply
+from ansible_collections.gpufleet.node.plugins.module_utils.host.command import Command
+from ansible_collections.gpufleet.node.plugins.module_utils.host.concerns import CONCERNS
+from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root
+from ansible_collections.gpufleet.node.plugins.module_utils.host.topology import read_topology
+from machines.build import build, load
+from machines.scratch import scratch
+
+# Ubuntu and GRUB, RHEL 9 with boot loader entries and zram, RHEL 8 with grubenv, an ostree, a cloud image.
+MACHINES = ("reference", "nosmt", "power9", "halfcores", "cloudvm")
+
+# Files that aren't called after us, and why they are touched all the same. Everything else is somebody else's: packaged units and
+# drop-ins (B19), /etc/sysctl.conf (F14), GRUB's own output and the EFI system partition (C15).
+TOUCHED = {
+    "etc/fstab": "swap lines; systemd has no drop-ins for it",
+    "etc/systemd/system/*.swap": "masks",
+    "etc/systemd/system/swap.target": "a mask",
+    "etc/systemd/system/irqbalance.service": "a mask",
+    "etc/systemd/zram-generator.conf": "an empty file overrides the packaged one",
+    "etc/default/grub": "where boot loader entries are: a kernel to come takes its arguments from it",
+    "etc/kernel/cmdline": "the same",
+    "boot/loader/entries/*.conf": "the arguments of a kernel that is there",
+    "boot/grub2/grubenv": "the same on RHEL 8",
+    "var/lib/kubelet/config.yaml": "a kubelet that reads no drop-ins",
+}
+# What a file of ours never says.
+NEVER = {
+    b"CPUAffinity=": "containers inherit it, or lose it (D13, D14)",
+    b"sched_domain": "gone since 5.13 (D9)",
+    b"ip_forward": "CNI's (F17)",
+    b"hugepages-": "kubelet can't reserve them (B1)",
+    b"cpuset.cpus.partition": "not together with isolcpus (D12)",
+}
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Every file and link outside the kernel's file systems, by path."""
+    found = {}
+    for folder, folders, names in os.walk(root):
+        if Path(folder) == root:
+            folders[:] = [name for name in folders if name not in ("sys", "proc")]
+        for name in names:
+            path = Path(folder) / name
+            found[path.relative_to(root).as_posix()] = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
+    return found
+
+
+def run(plan: dict[str, Any], root: Path, check_mode: bool) -> list[Outcome]:
+    outcomes = []
+    for concern in CONCERNS:
+        section = {name: plan[name] for name in concern.sections}
+        node = Node.at(str(root))
+        outcomes.append(apply(concern.artifacts(section, concern.read(node.root, node.command, section)), node, check_mode))
+    return outcomes
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_check_mode_foretells_and_only_our_files_change(machine: str) -> None:  # B19, C15, C18, F14, J5
+    with scratch() as folder:
+        root = build(load(machine), folder / "root")
+        reader = Root(str(root))
+        topology = read_topology(reader, Command(reader))
+        plan = to_json(build_plan(topology, policy_from_variables({"profile": "isolated"})))
+        before, kernel = contents(root), sorted((root / "proc").rglob("*"))
+        foretold = run(plan, root, check_mode=True)
+        assert contents(root) == before and sorted((root / "proc").rglob("*")) == kernel
+        done = run(plan, root, check_mode=False)
+        after = contents(root)
+    for told, made in zip(foretold, done):
+        assert (told.changed, told.found) == (made.changed, made.found)
+        assert not any(finding.status == DRIFT for finding in made.findings)
+
+    changed = {path for path in {*before, *after} if before.get(path) != after.get(path)}
+    assert any("gpufleet" in path for path in changed)
+    others = [path for path in changed if "gpufleet" not in path and not any(fnmatch.fnmatch(path, known) for known in TOUCHED)]
+    assert not others
+    ours = {path: after[path] for path in changed if path in after and not path.startswith("var/lib/gpufleet/originals")}
+    assert not [(path, word) for path, text in ours.items() for word in NEVER if word in text]
