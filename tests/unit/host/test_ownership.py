@@ -91,3 +91,27 @@ def test_check_mode_foretells_and_only_our_files_change(machine: str) -> None:  
     assert not others
     ours = {path: after[path] for path in changed if path in after and not path.startswith("var/lib/gpufleet/originals")}
     assert not [(path, word) for path, text in ours.items() for word in NEVER if word in text]
+
+
+def test_every_unit_of_ours_is_pulled_in_by_something() -> None:  # J3: an order alone starts nothing
+    services = [{"name": "prepare", "command": ["/bin/true"], "user": "nobody"}]
+    timed = [{"name": "nightly", "command": ["/bin/true"], "user": "nobody", "timer": "daily"}]
+    with scratch() as folder:
+        root = build(load("reference"), folder / "root")
+        reader = Root(str(root))
+        topology = read_topology(reader, Command(reader))
+        policy = policy_from_variables({"batch_services": [*services, *timed]})
+        run(to_json(build_plan(topology, policy, {"version": "0", "source_sha256": "0"})), root, check_mode=False)
+        found = {
+            path: text.decode()
+            for path, text in contents(root).items()
+            if b"\0" not in text and "gpufleet" in path and "var/lib" not in path
+        }
+    units = {path.rpartition("/")[2]: text for path, text in found.items() if path.startswith("etc/systemd/system/gpufleet")}
+    assert {"gpufleet-irq.service", "gpufleet-irq.timer", "gpufleet-prepare.service", "gpufleet-nightly.timer"} <= set(units)
+    wanted = {path.rpartition("/")[2] for path in found if ".wants/" in path}
+    named = "\n".join(text for path, text in found.items() if path.endswith((".timer", ".path", ".service", ".rules")))
+    for name in units:
+        if name.endswith((".service", ".timer", ".path")):
+            timer = name.replace(".service", ".timer")
+            assert name in wanted or timer in wanted or f"Unit={name}" in named, name
