@@ -128,7 +128,7 @@ def _choose(node: NumaNode, topology: Topology, policy: Policy, isolated: CpuSet
         return CpuSet()
     groups = _by_l3(cores, topology)
     boot = boot_cpu(topology)
-    groups.sort(key=lambda group: (boot not in union(group), group[0].first))
+    groups.sort(key=lambda group: group[0].first)
     if not policy.reserved_whole_l3:
         return union(_take(groups, min(wanted, len(cores)), boot))
     taken = union(_take(groups, min(wanted, len(cores)), boot))
@@ -160,7 +160,7 @@ def _take(groups: Sequence[List[CpuSet]], wanted: int, boot: int) -> List[CpuSet
     taken: List[CpuSet] = []
     if boot in union(left[0]):
         chosen = left.pop(0)
-        taken = sorted(chosen, key=lambda core: (boot not in core, core.first))[:wanted]
+        taken = chosen[:wanted]  # cores come in the order of their CPUs, and the boot CPU is the first there is
     while len(taken) < wanted:
         need = wanted - len(taken)
         chosen = next((group for group in left if len(group) >= need), max(left, key=len))

@@ -19,6 +19,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import P
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import (
     DEVICE_MEMORY,
     EMPTY,
+    MEMORY_ONLY,
+    Boot,
     NumaNode,
     SharedRoot,
     Software,
@@ -319,6 +321,14 @@ def test_an_older_kernel_gets_its_hugepages_at_run_time() -> None:  # F6
     assert plan_for(single, hugepages={"2M": 512}).kernel_arguments == ("default_hugepagesz=2M", "hugepagesz=2M", "hugepages=512")
 
 
+@pytest.mark.parametrize(
+    ("release", "flags"), [("5.5.19", "domain"), ("5.6.0", "managed_irq,domain"), ("6.8.0-60-generic", "managed_irq,domain")]
+)
+def test_managed_irq_where_the_kernel_knows_it(release: str, flags: str) -> None:
+    topology = make_topology(kubelet=None, boot=Boot("grub", release))
+    assert plan_for(topology, profile="isolated").kernel_arguments[0].startswith(f"isolcpus={flags},1-7")
+
+
 def test_c_states_by_vendor_and_only_when_called_for() -> None:
     assert plan_for(reference()).kernel_arguments == ()
     assert "processor.max_cstate=1" in plan_for(reference(), c_states="shallow").kernel_arguments
@@ -341,6 +351,12 @@ def test_the_command_line_has_a_length() -> None:
 
 def nic(address: str, node: int | None, **more: Any) -> Any:
     return device(address, node, vendor="15b3", device="1021", pci_class="020000", **more)
+
+
+def test_a_device_on_a_node_without_cpus_interrupts_the_nearest_one() -> None:
+    far = NumaNode(2, MEMORY_ONLY, CpuSet(), 16 * GIB, {0: 31, 1: 17, 2: 10})
+    plan = plan_for(make_topology(extra_nodes=[far], nics=(nic("0000:05:00.0", 2),)))
+    assert [row["cpus"].to_list() for row in plan.interrupts["devices"]] == ["8,24"]
 
 
 def test_interrupts_go_to_the_devices_own_numa_node() -> None:
@@ -403,6 +419,9 @@ def test_defaults_of_the_running_system() -> None:
     small = plan_for(make_topology()).sysctl
     assert (small["vm.dirty_background_ratio"], small["vm.dirty_ratio"]) == ("5", "20")
     assert "vm.dirty_bytes" not in small
+    shown = 503 * GIB - 7_000_000  # MemTotal of a machine with 512 GiB
+    assert "vm.dirty_bytes" in plan_for(make_topology(packages=1, memory=shown)).sysctl
+    assert "vm.dirty_ratio" in plan_for(make_topology(packages=1, memory=shown // 512 * 384)).sysctl
 
 
 def test_one_of_a_pair_takes_its_twin_out() -> None:  # F12
