@@ -16,7 +16,7 @@ import time
 from typing import Sequence
 
 from image import image
-from machine import NODES, PROGRESS, Machine, machines, say
+from machine import NODES, PROGRESS, Machine, leftovers, machines, say
 
 PROGRAMS = ("qemu-system-x86_64", "qemu-img", "debootstrap", "sfdisk", "mke2fs", "ssh")
 PACKAGES = "qemu-system-x86 qemu-utils debootstrap fdisk e2fsprogs openssh-client"
@@ -37,7 +37,7 @@ def up(names: Sequence[str]) -> None:
 
 def down(names: Sequence[str]) -> None:
     """End the machines and take their disks away."""
-    for machine in _chosen(names):
+    for machine in [*_chosen(names), *([] if names else leftovers())]:
         machine.remove()
         say(f"{machine.name}: gone")
 

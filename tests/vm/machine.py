@@ -144,6 +144,13 @@ def machines() -> dict[str, Machine]:
     return {name: Machine(name, host["ansible_port"], host["machine"]) for name, host in hosts.items()}
 
 
+def leftovers() -> list[Machine]:
+    """Machines with a folder that nodes.yml doesn't describe: an image whose building was interrupted, those of another nodes.yml."""
+    known = machines()
+    folders = sorted((CACHE / "run").iterdir()) if (CACHE / "run").exists() else []
+    return [Machine(folder.name, 0, {}) for folder in folders if folder.name not in known]
+
+
 def _numa(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     cpus = sum(_count(node.get("cpus")) for node in nodes)
     sockets = sum("cpus" in node for node in nodes)
