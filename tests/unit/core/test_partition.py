@@ -30,7 +30,7 @@ PROFILES = st.sampled_from(("colocation", "aligned", "isolated"))
 
 
 @given(topologies(), PROFILES, st.integers(1, 3), st.booleans())
-def test_the_sets_cover_exactly_what_is_online(topology: Topology, profile: str, cores: int, whole_l3: bool) -> None:
+def test_the_sets_cover_exactly_what_is_online(topology: Topology, profile: str, cores: int, whole_l3: bool) -> None:  # A6, D4
     try:
         cpus = divide(topology, profile=profile, reserved_cores_per_numa=cores, reserved_whole_l3=whole_l3)
     except InvalidInput as error:
@@ -46,7 +46,7 @@ def test_the_sets_cover_exactly_what_is_online(topology: Topology, profile: str,
 
 
 @given(topologies(), st.integers(1, 4))
-def test_each_numa_node_gives_its_cores_from_as_few_l3_groups_as_can_be(topology: Topology, wanted: int) -> None:
+def test_each_numa_node_gives_its_cores_from_as_few_l3_groups_as_can_be(topology: Topology, wanted: int) -> None:  # A15
     try:
         cpus = divide(topology, reserved_cores_per_numa=wanted)
     except InvalidInput:

@@ -178,6 +178,12 @@ def test_more_than_eight_numa_nodes_mean_no_topology_policy() -> None:  # B7, B8
     assert "many_numa_nodes" in codes(asked, "warning")
 
 
+@pytest.mark.parametrize(("count", "policy"), [(8, "best-effort"), (9, "none")])
+def test_kubelet_has_topology_policies_for_eight_numa_nodes(count: int, policy: str) -> None:  # B7
+    memory = [NumaNode(number, MEMORY_ONLY, CpuSet(), GIB) for number in range(2, count)]
+    assert plan_for(make_topology(extra_nodes=memory)).kubelet["configuration"]["topologyManagerPolicy"] == policy
+
+
 def test_static_memory_manager_is_refused_where_gpu_memory_is_a_numa_node() -> None:
     with pytest.raises(InvalidInput, match="GPU memory") as refusal:
         plan_for(gb200(), profile="aligned")
@@ -230,6 +236,18 @@ def test_memory_that_nobody_told_is_said() -> None:
     unknown = dataclasses.replace(topology.numa_nodes[0], memory_bytes=0)
     with pytest.raises(InvalidInput, match="don't say how much memory NUMA node 0 has"):
         plan_for(topology.replace(numa_nodes=(unknown,)), profile="aligned")
+
+
+def test_hugepages_and_eviction_are_a_matter_of_versions() -> None:  # F10
+    assert "hugepages_and_eviction" in codes(plan_for(make_topology(), hugepages={"1G": 8}))
+    assert "hugepages_and_eviction" not in codes(plan_for(make_topology()))
+    assert "hugepages_and_eviction" not in codes(plan_for(make_topology(kubelet=None), hugepages={"1G": 8}))
+
+
+def test_odd_requests_are_refused_where_cores_have_threads_and_options_say_so() -> None:  # A11
+    assert "whole_core_requests" in codes(plan_for(make_topology()))
+    assert "whole_core_requests" not in codes(plan_for(make_topology(threads=1)))
+    assert "whole_core_requests" not in codes(plan_for(make_topology(), cpu_manager_policy_options={"full-pcpus-only": "false"}))
 
 
 def test_whenever_eviction_is_written_the_whole_set_is() -> None:  # B3

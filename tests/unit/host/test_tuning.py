@@ -104,9 +104,9 @@ def swap_node(root: Path) -> Path:
         root,
         {
             "etc/fstab": FSTAB,
-            "run/udev/data/b252:3": f"S:disk/by-uuid/5-6\nE:ID_PART_ENTRY_SCHEME=gpt\nE:ID_PART_ENTRY_TYPE={swap.GPT_SWAP}\n",
+            "run/udev/data/b252:3": "S:disk/by-uuid/5-6\nE:ID_PART_ENTRY_TYPE=0657fd6d-a4ab-43c4-84e5-0933c84b4f4f\n",
             "run/udev/data/b252:1": "E:ID_PART_ENTRY_TYPE=0fc63daf-8483-4772-8e79-3d69d8477de4\n",
-            "run/udev/data/n2": f"E:ID_PART_ENTRY_TYPE={swap.GPT_SWAP}\n",
+            "run/udev/data/n2": "E:ID_PART_ENTRY_TYPE=0657fd6d-a4ab-43c4-84e5-0933c84b4f4f\n",
             "sys/dev/block/252:3/uevent": "MAJOR=252\nMINOR=3\nDEVNAME=vda3\nDEVTYPE=partition\n",
             "etc/systemd/system/mine.swap": "[Swap]\nWhat=/dev/sdc\n",
             "etc/systemd/system/off.swap": "-> /dev/null",
