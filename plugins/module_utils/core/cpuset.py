@@ -14,8 +14,8 @@ from typing import Iterable, Iterator
 
 from .errors import InvalidInput
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+)/(\d+))?)?\Z")
-_MASK = re.compile(r"(?:0x)?[0-9a-fA-F]+(?:,[0-9a-fA-F]+)*\Z")
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+)/(\d+))?)?\Z", re.ASCII)
+_MASK = re.compile(r"(?:0x)?[0-9a-fA-F]+(?:,[0-9a-fA-F]{1,8})*\Z")
 
 # Linux' largest NR_CPUS is 8192 (x86-64 MAXSMP) and node ids stay below 1024; a larger number is a slip, not a machine.
 MAX_CPU = 65535
