@@ -17,7 +17,7 @@ NODE = "/sys/devices/system/node/node"
 def test_kernel_arguments(node: Any, live: dict[str, str], figure: Figure) -> None:
     """The kernel was booted with the plan's arguments, in their order"""
     wanted = " ".join(node.plan["kernel_arguments"])
-    assert f" {wanted} " in f" {live['/proc/cmdline'].strip()} "
+    assert not wanted or f" {wanted} " in f" {live['/proc/cmdline'].strip()} "
     figure(wanted or "none planned")
 
 
