@@ -15,15 +15,23 @@ from .errors import InvalidInput
 
 Check = Callable[[str, Any], Any]
 
+_YAML_BOOLEANS = {"on": True, "yes": True, "off": False, "no": False}
+
 
 def refuse(name: str, value: Any, why: str, remedy: str) -> InvalidInput:
     return InvalidInput('%s is "%s", %s.' % (name, value, why), remedy)
 
 
 def choice(*words: str) -> Check:
-    """One of these words. Case matters to kubelet and to the kernel, so it does here."""
+    """One of these words. Case matters to kubelet and to the kernel, so it does here.
+
+    YAML reads a bare ``off`` as false and a bare ``no`` too: where one of them is a choice, false means it.
+    """
+    by_boolean = {_YAML_BOOLEANS[word]: word for word in words if word in _YAML_BOOLEANS}
 
     def check(name: str, value: Any) -> str:
+        if isinstance(value, bool) and value in by_boolean:
+            return by_boolean[value]
         if value in words:
             return str(value)
         other_case = [word for word in words if word.lower() == str(value).lower()]

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
@@ -25,6 +26,16 @@ def test_no_variables_give_the_defaults() -> None:
 
 def test_the_prefix_may_be_left_out() -> None:
     assert policy_from_variables({"gpufleet_profile": "isolated"}) == policy_from_variables({"profile": "isolated"})
+
+
+def test_a_bare_off_in_yaml_is_off() -> None:
+    written = yaml.safe_load("{gpufleet_swap: off, gpufleet_irqbalance: off}")
+    assert written == {"gpufleet_swap": False, "gpufleet_irqbalance": False}
+    assert policy_from_variables(written) == policy_from_variables({"gpufleet_swap": "off", "gpufleet_irqbalance": "off"})
+    with pytest.raises(InvalidInput, match="not a choice"):
+        policy_from_variables({"gpufleet_swap": True})
+    with pytest.raises(InvalidInput, match="not a choice"):
+        policy_from_variables({"gpufleet_thp_enabled": False})
 
 
 def test_variables_of_the_plays_are_passed_over() -> None:
