@@ -377,6 +377,12 @@ def test_a_device_on_a_node_without_cpus_interrupts_the_nearest_one() -> None:
     assert [row["cpus"].to_list() for row in plan.interrupts["devices"]] == ["8,24"]
 
 
+def test_virtual_functions_are_no_gpus_to_share_cpus_with() -> None:
+    parts = tuple(device(f"0000:00:00.{number}", 0, virtual_function=True) for number in (1, 2))
+    node = plan_for(make_topology(gpus=(device("0000:00:00.0", 0), *parts))).numa_nodes[0]
+    assert node.gpus == ("0000:00:00.0",) and node.cpus_per_gpu.whole_cores == 14
+
+
 def test_interrupts_go_to_the_devices_own_numa_node() -> None:
     plan = plan_for(reference(nics=(nic("0001:05:00.0", 1),), nvmes=(nic("0000:06:00.0", 0), nic("0000:07:00.0", None))))
     rows = {row["device"]: row["cpus"].to_list() for row in plan.interrupts["devices"]}
@@ -414,6 +420,8 @@ def test_network_against_housekeeping_cores() -> None:
     )
     note = next(note for note in plan.notes if note.code == "nic_bandwidth")
     assert note.facts == {"numa_node": 0, "gbps": 400.0, "cores": 1, "gbps_per_core": 20}
+    for mbps, said in ((20_000, False), (25_000, True)):
+        assert ("nic_bandwidth" in codes(plan_for(reference(nics=(nic("0000:10:00.0", 0, speed_mbps=mbps),))))) == said
 
 
 # --- the running system -----------------------------------------------------------------------------------------------------------------
