@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any, Dict, Iterable, List, Mapping, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from .change import DRIFT, FOREIGN, IN_PLACE, NOT_APPLICABLE, PENDING
 from .cpuset import CpuSet
@@ -13,6 +13,9 @@ from .cpuset import CpuSet
 WIDTH = 118
 _LABEL = 19
 _NAMED_ITEMS = 3
+_SHOWN_RANGES = 6
+_NONE = "-"
+_SEVERITIES = ("error", "warning", "info")
 
 # One character per physical core in the map of a NUMA node.
 _RESERVED, _ISOLATED, _POOL, _PARTLY = "R", "I", "o", "?"
@@ -45,6 +48,7 @@ def plan_lines(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str
         *_labelled("interrupts", _interrupts(plan)),
         *_labelled("memory", _memory(plan)),
         *_labelled("system", _system(plan)),
+        *_labelled("sysctls", ", ".join("%s %s" % item for item in plan["sysctl"].items()) or "none"),
         *_notes(plan["notes"]),
     ]
 
@@ -63,19 +67,40 @@ def verdict_lines(concerns: Mapping[str, Any]) -> List[str]:
     return lines
 
 
-def summary_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
-    """The end of a run: what changed, what is pending, what to do next. ``before`` and ``after`` are node_verify's results."""
+def summary_lines(before: Mapping[str, Any], after: Optional[Mapping[str, Any]] = None) -> List[str]:
+    """A run in a few lines: what it changed, what is pending, what to do next.
+
+    :param before: node_verify's result at the start of the run
+    :param after: its result at the end; without one nothing was done yet, and the lines say what is to be changed
+    """
+    if after is None and before["differing"]:
+        return [*_labelled("to change", ", ".join(before["differing"])), *_in_place(before), *_others(before)]
+    after = after or before
     changed = [name for name in before["differing"] if name not in after["differing"]]
-    findings = [finding for result in after["concerns"].values() for finding in result["findings"]]
-    refused = [result["refused"] for result in after["concerns"].values() if result.get("refused")]
     return [
         *_labelled("changed", ", ".join(changed) or "nothing" + ("" if after["differing"] else ": the node is as planned")),
-        *_labelled("in place", "%d of %d items" % (after["counts"]["in_place"], sum(after["counts"].values()))),
-        *_grouped("pending", [finding for finding in findings if finding["status"] == PENDING]),
-        *_grouped("someone else's", [finding for finding in findings if finding["status"] == FOREIGN]),
-        *(line for sentence in refused for line in _labelled("refused", sentence)),
+        *_in_place(after),
+        *_grouped("pending", _with_status(after, PENDING)),
+        *_others(after),
         *_labelled("next", _next_step(after)),
     ]
+
+
+def _in_place(result: Mapping[str, Any]) -> List[str]:
+    return _labelled("in place", "%d of %d items" % (result["counts"]["in_place"], sum(result["counts"].values())))
+
+
+def _others(result: Mapping[str, Any]) -> List[str]:
+    """What isn't ours to change: settings that someone else is in charge of, and concerns that were refused."""
+    refused = [concern["refused"] for concern in result["concerns"].values() if concern.get("refused")]
+    return [
+        *_grouped("someone else's", _with_status(result, FOREIGN)),
+        *(line for sentence in refused for line in _labelled("refused", sentence)),
+    ]
+
+
+def _with_status(result: Mapping[str, Any], status: str) -> List[Mapping[str, Any]]:
+    return [finding for concern in result["concerns"].values() for finding in concern["findings"] if finding["status"] == status]
 
 
 def rollback_lines(result: Mapping[str, Any]) -> List[str]:
@@ -109,11 +134,11 @@ def _grouped(label: str, findings: Sequence[Mapping[str, Any]]) -> List[str]:
 
 def _next_step(after: Mapping[str, Any]) -> str:
     if any(result.get("refused") for result in after["concerns"].values()):
-        return "mend what was refused, then run playbooks/site.yml again"
+        return "mend what was refused, then run site.yml again"
     if after["differing"]:
-        return "%s differ: run playbooks/site.yml without --check and with their tags" % ", ".join(after["differing"])
+        return "%s still differ: verify.yml says in what; a run without --tags changes all" % ", ".join(after["differing"])
     waiting = _when_it_suits(after)
-    return waiting + (", then run playbooks/verify.yml" if after["reboot_required"] else "") if waiting else "nothing"
+    return waiting + (", then run verify.yml" if after["reboot_required"] else "") if waiting else "nothing"
 
 
 def _when_it_suits(result: Mapping[str, Any]) -> str:
@@ -129,19 +154,19 @@ def _when_it_suits(result: Mapping[str, Any]) -> str:
 
 def _headline(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str]:
     return [
-        "%s, kernel %s: %d packages, %d cores x %d threads, %d of %d CPUs online, %s, %d GPUs, %d NICs, %d NVMe drives"
+        "%s, kernel %s: %s, %s x %s, %d of %d CPUs online, %s, %s, %s, %s"
         % (
             topology["architecture"],
             topology["kernel_release"] or "unknown",
-            len(topology["packages"]),
-            len(topology["cores"]),
-            topology["threads_per_core"],
+            _number(len(topology["packages"]), "package"),
+            _number(len(topology["cores"]), "core"),
+            _number(topology["threads_per_core"], "thread"),
             len(CpuSet.parse(topology["cpus"]["online"])),
             len(CpuSet.parse(topology["cpus"]["present"])),
             human_size(topology["memory_bytes"]),
-            len(topology["gpus"]),
-            len(topology["nics"]),
-            len(topology["nvmes"]),
+            _number(len(topology["gpus"]), "GPU"),
+            _number(len(topology["nics"]), "NIC"),
+            _number(len(topology["nvmes"]), "NVMe drive"),
         ),
         "profile %s, workload %s, fingerprint %s" % (plan["profile"], plan["workload"], plan["fingerprint"][:12]),
     ]
@@ -185,24 +210,43 @@ def _numa_rows(plan: Mapping[str, Any]) -> List[List[str]]:
     for node in plan["numa_nodes"]:
         if not node["cpus"]:
             continue
-        share = node["cpus_per_gpu"]
         rows.append(
             [
                 str(node["id"]),
-                node["reserved"],
-                node["available"],
+                _shortened(node["reserved"]),
+                _shortened(node["available"]),
                 str(node["available_count"]),
-                str(node["whole_l3_groups"]),
+                str(node["whole_l3_groups"] or _NONE),
                 str(len(node["gpus"])),
-                "%s (%s in whole L3)" % (share["whole_cores"], share["whole_l3_groups"]) if share else "-",
-                human_size(node["reserved_memory_bytes"]),
+                _share_of_gpu(node),
+                human_size(node["reserved_memory_bytes"]) if node["reserved_memory_bytes"] else _NONE,
             ]
         )
     return rows
 
 
+def _share_of_gpu(node: Mapping[str, Any]) -> str:
+    share = node["cpus_per_gpu"]
+    if not node["gpus"] or not share:
+        return _NONE
+    return str(share["whole_cores"]) + (" (%s in whole L3)" % share["whole_l3_groups"] if node["whole_l3_groups"] else "")
+
+
+def _shortened(cpus: str) -> str:
+    """A list of CPUs for a column: of many ranges the first ones and the last."""
+    ranges = cpus.split(",")
+    return cpus if len(ranges) <= _SHOWN_RANGES else ",".join(ranges[: _SHOWN_RANGES - 1]) + " ... " + ranges[-1]
+
+
+def _number(count: int, noun: str) -> str:
+    return "%d %s%s" % (count, noun, "" if count == 1 else "s")
+
+
 def _table(rows: List[List[str]]) -> List[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    """Rows below their heading; a column without any entry is left out."""
+    columns = [column for column in zip(*rows) if set(column[1:]) != {_NONE}]
+    rows = [list(row) for row in zip(*columns)]
+    widths = [max(len(cell) for cell in column) for column in columns]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
@@ -220,9 +264,14 @@ def _job_sizes(plan: Mapping[str, Any]) -> str:
     parts = ["%s CPUs on node %s" % (sizes, " or ".join(nodes)) for sizes, nodes in by_node.items()]
     if plan["aligned_job_sizes_across_nodes"]:
         parts.append("%s across nodes" % _steps(plan["aligned_job_sizes_across_nodes"]))
+    condition = next(
+        ("See %s below." % note["code"] for note in plan["notes"] if note["message"] == plan["alignment"]["condition"]),
+        plan["alignment"]["condition"],
+    )
     if not parts:
-        return "no L3-aligned sizes"
-    return "L3-aligned sizes: %s. %s" % ("; ".join(parts), plan["alignment"]["condition"])
+        return "any size on one NUMA node. " + condition if plan["alignment"]["holds"] else condition
+    kind = "L3-aligned sizes" if plan["alignment"]["holds"] else "whole L3 groups, not aligned as things stand"
+    return "%s: %s. %s" % (kind, "; ".join(parts), condition)
 
 
 def _kubelet(plan: Mapping[str, Any]) -> str:
@@ -251,7 +300,10 @@ def _interrupts(plan: Mapping[str, Any]) -> str:
     by_cpus: Dict[str, int] = {}
     for device in interrupts["devices"]:
         by_cpus[device["cpus"]] = by_cpus.get(device["cpus"], 0) + 1
-    placed = "; ".join("%d devices on CPUs %s" % (count, cpus) for cpus, count in by_cpus.items())
+    placed = "; ".join(
+        "%s on CPUs %s" % (_number(count, "device"), cpus)
+        for cpus, count in sorted(by_cpus.items(), key=lambda item: CpuSet.parse(item[0]).first)
+    )
     return "%s: %s. irqbalance %s, everything else on %s" % (
         interrupts["placement"],
         placed or "no devices with a known NUMA node",
@@ -276,18 +328,18 @@ def _memory(plan: Mapping[str, Any]) -> str:
 
 def _system(plan: Mapping[str, Any]) -> str:
     limits, confine = plan["limits"], plan["confine"]
-    return "governor %s; %d sysctls; %s; %s" % (
+    return "governor %s; %s; %s" % (
         plan["governor"] or "as it is",
-        len(plan["sysctl"]),
         "memlock %s, nofile %s" % (limits["memlock"], limits["nofile"]) if limits else "limits as they are",
         "system daemons and logins confined to %s" % confine["cpus"] if confine else "system daemons not confined",
     )
 
 
 def _notes(notes: Sequence[Mapping[str, Any]]) -> List[str]:
+    """What to act on comes first."""
     lines: List[str] = []
-    for note in notes:
-        lines += _wrapped("%-9s%s: " % (note["severity"], note["code"]), note["message"])
+    for note in sorted(notes, key=lambda note: _SEVERITIES.index(note["severity"])):
+        lines += _labelled(note["severity"], "%s: %s" % (note["code"], note["message"]))
     return ["", *lines] if lines else []
 
 
@@ -297,5 +349,5 @@ def _labelled(label: str, text: str) -> List[str]:
 
 def _wrapped(head: str, text: str) -> List[str]:
     return textwrap.wrap(
-        text, WIDTH, initial_indent=head, subsequent_indent=" " * min(len(head), _LABEL), break_long_words=False, break_on_hyphens=False
+        text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False
     ) or [head.rstrip()]
