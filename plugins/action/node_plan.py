@@ -12,7 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json, to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
-from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import PREFIX, SETTINGS, policy_from_variables
+from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import PLAY_CHECKS, PREFIX, SETTINGS, policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.launcher_source import launcher_source
 
@@ -37,9 +37,10 @@ class ActionModule(ActionBase):
         return dict(result, changed=False, ansible_facts={"gpufleet_plan": to_json(plan)})
 
     def _variables(self, task_vars):
-        """The host's variables with our prefix; those that the plan doesn't use are only looked at by name."""
+        """The host's variables with our prefix; those that nobody checks here are only looked at by name."""
         ours = {name: value for name, value in task_vars.items() if name.startswith(PREFIX)}
-        return {name: self._templar.template(value) if name[len(PREFIX) :] in SETTINGS else None for name, value in ours.items()}
+        checked = {PREFIX + name for name in (*SETTINGS, *PLAY_CHECKS)}
+        return {name: self._templar.template(value) if name in checked else None for name, value in ours.items()}
 
     def _fact(self, name, task_vars):
         found = task_vars.get(name) or task_vars.get("ansible_facts", {}).get(name)

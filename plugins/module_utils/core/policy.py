@@ -35,7 +35,7 @@ PLAY_VARIABLES = {
     "uncordon": "A task file that is run after it, when the node is as planned, to take it back",
     "report_dir": "The folder on the controller that verify.yml writes NODE.json and NODE.xml (JUnit) to",
     "gpu_match": "What counts as a GPU, for topology_facts",
-    "capture_dir": "The folder on the controller that captures come home to",
+    "capture_dir": "The folder on the controller that captures come home to; default is captures, where the play is called",
     "launcher_build": "Where the launcher is built: controller or node",
     "topology": "",
     "plan": "",
@@ -44,8 +44,16 @@ PLAY_VARIABLES = {
     "undone": "",
     "verdict": "",
     "capture_archive": "",
+    "capture_home": "",
+    "reports": "",
     "booted": "",
     "last": "",
+}
+
+# Looked at before anything is written, not only by the role that comes last.
+PLAY_CHECKS: Dict[str, Check] = {
+    "reboot": choice("never", "when_needed"),
+    "launcher_build": choice("controller", "node"),
 }
 
 
@@ -264,7 +272,7 @@ SETTINGS: Dict[str, Any] = {setting.name: setting for setting in dataclasses.fie
 
 
 def policy_from_variables(variables: Mapping[str, Any]) -> Policy:
-    """The Policy from variables, with or without their prefix; null is the default, and variables of the plays are passed over.
+    """The Policy from variables, with or without their prefix; null is the default, and variables of the plays don't enter it.
 
     :raises InvalidInput: an unknown name (with the nearest known one) or a value that can't be
     """
@@ -273,6 +281,8 @@ def policy_from_variables(variables: Mapping[str, Any]) -> Policy:
         name = given.removeprefix(PREFIX)
         if name not in SETTINGS and name not in PLAY_VARIABLES:
             raise unknown_name("variable", PREFIX + name, [PREFIX + known for known in (*SETTINGS, *PLAY_VARIABLES)])
+        if name in PLAY_CHECKS and value is not None:
+            PLAY_CHECKS[name](PREFIX + name, value)
         if name in SETTINGS and value is not None:
             values[name] = SETTINGS[name].metadata["check"](PREFIX + name, value)
     return Policy(**values)

@@ -38,8 +38,15 @@ def test_a_bare_off_in_yaml_is_off() -> None:
         policy_from_variables({"gpufleet_thp_enabled": False})
 
 
+def test_a_wrong_word_for_a_play_is_refused_before_it_writes() -> None:
+    with pytest.raises(InvalidInput, match='gpufleet_reboot is "always"'):
+        policy_from_variables({"gpufleet_reboot": "always"})
+    with pytest.raises(InvalidInput, match='gpufleet_launcher_build is "laptop"'):
+        policy_from_variables({"gpufleet_launcher_build": "laptop"})
+
+
 def test_variables_of_the_plays_are_passed_over() -> None:
-    assert policy_from_variables({PREFIX + name: object() for name in PLAY_VARIABLES}) == Policy()
+    assert policy_from_variables({PREFIX + name: "never" if name == "reboot" else "node" for name in PLAY_VARIABLES}) == Policy()
     assert not set(PLAY_VARIABLES) & set(SETTINGS)
 
 
