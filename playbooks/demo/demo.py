@@ -54,8 +54,9 @@ def main() -> int:
         first = run_site(fleet, chosen)
         step("running it again: a second run must change nothing")
         second = run_site(fleet, chosen)
+        shown: dict[tuple[str, ...], str] = {}
         for host in chosen:
-            show_node(host, plans[host], before[host], snapshot(fleet / host), arguments.brief)
+            show_node(host, plans[host], before[host], snapshot(fleet / host), None if arguments.brief else shown)
         heading("The two runs")
         print(recap(first, "first run"))
         print(recap(second, "second run"))
@@ -144,43 +145,45 @@ def snapshot(root: Path) -> dict[str, str]:
     return found
 
 
-def show_node(host: str, plan: list[str], before: dict[str, str], after: dict[str, str], brief: bool) -> None:
+def show_node(host: str, plan: list[str], before: dict[str, str], after: dict[str, str], shown: dict[tuple[str, ...], str] | None) -> None:
+    """The plan and what was written; ``shown`` are the changes seen before, by path and lines, with their node. None is for plans only."""
     heading(host)
     print("\n".join(plan))
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
     kernel = [path for path in changed if path.startswith(("/proc/", "/sys/"))]
     files = [path for path in changed if path not in kernel]
     print(f"\nwritten: {len(files)} files, {len(kernel)} kernel values")
-    if brief:
+    if shown is None:
         return
     for path in files:
-        show_file(path, before.get(path), after.get(path))
+        lines = change_lines(before.get(path), after.get(path))
+        sign = "-" if path not in after else "~" if path in before else "+"
+        first = shown.setdefault((path, *lines), host)
+        print(f"  {sign} {path}{f'  (as on {first})' if first != host else ''}")
+        for line in lines if first == host else ():
+            print(f"      {line}")
     groups: dict[tuple[str, str, str], int] = {}
     for path in kernel:
         shape = re.sub(r"/\d+(?=/)|(?<=cpu)\d+|(?<=policy)\d+", lambda match: "/N" if match.group().startswith("/") else "N", path)
         values = (shape, before.get(path, "").split("\n")[0], after.get(path, "").split("\n")[0])
         groups[values] = groups.get(values, 0) + 1
-    rows = list(groups.items())
+    rows = sorted(groups.items(), key=lambda row: -row[1])
     for (path, old, new), count in rows[:KERNEL_ROWS]:
         print(f"  {path}{f' ({count}x)' if count > 1 else ''}: {' '.join(old.split())} -> {' '.join(new.split())}")
     if len(rows) > KERNEL_ROWS:
         print(f"  ... and {len(rows) - KERNEL_ROWS} more kinds of values")
 
 
-def show_file(path: str, old: str | None, new: str | None) -> None:
+def change_lines(old: str | None, new: str | None) -> list[str]:
+    """What changed in a file, cut after DIFF_LINES lines."""
     if new is None:
-        print(f"  - {path}")
-        return
-    print(f"  {'+' if old is None else '~'} {path}")
+        return []
     if "\0" in new or "\ufffd" in new:
-        print(f"      ({len(new)} bytes)")
-        return
+        return [f"({len(new)} bytes)"]
     lines = list(difflib.unified_diff((old or "").splitlines(), new.splitlines(), n=0, lineterm=""))[2:]
-    shown = [line for line in lines if not line.startswith("@@")]
-    for line in shown[:DIFF_LINES]:
-        print(f"      {line[:150]}")
-    if len(shown) > DIFF_LINES:
-        print(f"      ... {len(shown) - DIFF_LINES} more lines")
+    changed = [line[:150] for line in lines if not line.startswith("@@")]
+    more = [f"... {len(changed) - DIFF_LINES} more lines"] if len(changed) > DIFF_LINES else []
+    return changed[:DIFF_LINES] + more
 
 
 def heading(text: str) -> None:

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional
 
-from .change import DRIFT, Artifact, Effect, File, Observation, always
+from .change import DRIFT, IN_PLACE, Artifact, Effect, File, Observation, always
 from .errors import InvalidInput
 
 DEFAULT_PATH = "/usr/local/bin/numaspread"
@@ -42,7 +42,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     if missing:
         raise InvalidInput("The launcher lacks %s." % ", ".join(missing), "Pass gpufleet_plan.launcher as the plan has it.")
     if is_current(launcher, reading):
-        return _version_check(launcher, reading)
+        return [Observation("launcher", IN_PLACE, ""), *_version_check(launcher, reading)]
     if reading.binary is None:
         return [
             Observation(
