@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from .change import DRIFT, FOREIGN, IN_PLACE, NOT_APPLICABLE, PENDING
 from .cpuset import CpuSet
@@ -13,6 +13,7 @@ from .cpuset import CpuSet
 WIDTH = 118
 _LABEL = 19
 _NAMED_ITEMS = 3
+_LISTED_ITEMS = 16
 _SHOWN_RANGES = 6
 _NONE = "-"
 _SEVERITIES = ("error", "warning", "info")
@@ -54,16 +55,26 @@ def plan_lines(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str
 
 
 def verdict_lines(concerns: Mapping[str, Any]) -> List[str]:
-    """One line per item that isn't in place, grouped by concern, and a count of those that are."""
+    """One line per item that isn't in place, grouped by concern, and a count of those that are. Of many alike, the first are named."""
     lines = []
     for name, result in concerns.items():
+        alike: Dict[Tuple[str, str], int] = {}
         lines.append("%-9s %d in place" % (name, result["in_place"]))
         if result.get("refused"):
             lines += _wrapped("          refused: ", result["refused"])
         for item in result["findings"]:
             if item["status"] == IN_PLACE:
                 continue
+            kind = item["status"], item["item"].split()[0]
+            alike[kind] = alike.get(kind, 0) + 1
+            if alike[kind] > _LISTED_ITEMS:
+                continue
             lines += _wrapped("          %-15s" % _STATUS_WORDS[item["status"]], "%s: %s" % (item["item"], item["message"] or ""))
+        lines += [
+            "          %-15s%s: %d more; gpufleet_report_dir gets them all" % (_STATUS_WORDS[status], word, count - _LISTED_ITEMS)
+            for (status, word), count in alike.items()
+            if count > _LISTED_ITEMS
+        ]
     return lines
 
 

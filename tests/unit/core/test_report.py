@@ -100,6 +100,17 @@ def test_a_verdict_is_indented_below_its_word() -> None:
     assert first.index("launcher:") == len(second) - len(second.lstrip())
 
 
+def test_hundreds_of_interrupts_are_no_hundreds_of_lines() -> None:
+    moved = [
+        {"item": "interrupt %d of 0000:01:00.0" % number, "status": "drift", "message": "is 0-7, should be 0"} for number in range(300)
+    ]
+    lines = verdict_lines({"irq": {"in_place": 1, "findings": [*moved, FOREIGN]}})
+    assert len(lines) < 25
+    assert any("interrupt 0 of" in line for line in lines) and any("/etc/sysctl.conf wins" in line for line in lines)
+    listed = sum("should be 0" in line for line in lines)
+    assert lines[-1].split(";")[0].split() == ["drift", "interrupt:", str(300 - listed), "more"]
+
+
 def test_a_roll_back_names_what_waits() -> None:
     lines = rollback_lines({**result(reboot_required=True), "changed": True, "in_place": 7, "findings": [PENDING], "left": []})
     assert lines[0].endswith("what was still ours")
