@@ -25,7 +25,11 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
     kubelet = topology.kubelet
     if kubelet is None or not policy.kubelet_manage:
         if policy.profile != "isolated":
-            notes.warning("profile_without_kubelet", "Profile %s is about kubelet, and none is configured here." % policy.profile)
+            notes.warning(
+                "profile_without_kubelet",
+                "Profile %s is about kubelet, and none is configured here: no kubelet configuration is written, the rest of the plan holds."
+                % policy.profile,
+            )
         return {}
     minor = _minor(policy.kubelet_version or kubelet.version, notes)
     configuration = _configuration(topology, policy, cpus, hugepages, minor, notes)

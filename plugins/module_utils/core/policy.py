@@ -143,7 +143,12 @@ def _sysctl(variable: str, key: str, value: Any) -> Optional[str]:
 
 def memlock(name: str, value: Any) -> str:
     """A limit of locked memory: "unlimited" or bytes."""
-    return "unlimited" if value == "unlimited" else str(parse_bytes(value, name))
+    if value == "unlimited":
+        return "unlimited"
+    try:
+        return str(parse_bytes(value, name))
+    except InvalidInput:
+        raise refuse(name, value, "which is neither unlimited nor a size", 'Write "unlimited", or a size like "64Gi".') from None
 
 
 def _setting(default: Any, check: Check, about: str) -> Any:

@@ -120,7 +120,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"governor": "ondemand"}, "gpufleet_governor is ondemand, which this node doesn't have. Choose one of: performance, schedutil."),  # G1
     (NODE.replace(cpufreq=None), {"governor": "performance"}, "gpufleet_governor is performance, and this node has no frequency scaling."),  # G2
     (NODE, {"swap": "never"}, 'gpufleet_swap is "never", which is not a choice. Choose one of: off, keep.'),
-    (NODE, {"memlock": "lots"}, 'gpufleet_memlock is "lots", which is not a Kubernetes quantity.'),
+    (NODE, {"memlock": "lots"}, 'gpufleet_memlock is "lots", which is neither unlimited nor a size. Write "unlimited", or'),
     (NODE, {"nofile": 10}, 'gpufleet_nofile is "10", which is out of range.'),
     (NODE, {"irq_placement": "near"}, 'gpufleet_irq_placement is "near", which is not a choice. Choose one of: housekeeping, local, none.'),
     (NODE.replace(software=Software(slurm=True)), {"confine_system": True}, "gpufleet_confine_system is on, but Slurm runs workloads below system.slice"),
