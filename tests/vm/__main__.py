@@ -36,7 +36,7 @@ def up(names: Sequence[str]) -> None:
 
 
 def down(names: Sequence[str]) -> None:
-    """End the machines and take their disks away."""
+    """End the machines and take their disks away; without names also those that nodes.yml doesn't describe."""
     for machine in [*_chosen(names), *([] if names else leftovers())]:
         machine.remove()
         say(f"{machine.name}: gone")
@@ -50,7 +50,7 @@ def ssh(names: Sequence[str]) -> None:
 
 def test(arguments: Sequence[str]) -> None:
     """The molecule scenario `vm`, on machines made for it. Whatever comes of it, none is left running."""
-    down([])
+    down(list(machines()))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     environment = {**os.environ, "GPUFLEET_VM_NODES": str(NODES), "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(["molecule", "test", "--scenario-name", "vm", *arguments], start_new_session=True, env=environment)
@@ -62,7 +62,7 @@ def test(arguments: Sequence[str]) -> None:
         done.set()
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
-        down([])
+        down(list(machines()))
     sys.exit(status)
 
 

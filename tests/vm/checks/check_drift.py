@@ -68,12 +68,13 @@ def test_drifts(node: Any, tmp_path: Path, figure: Figure) -> None:
         node.run(f"chattr -i {IMMUTABLE}; systemctl disable --now tuned; rm -f /etc/tuned/active_profile")
         repaired = node.play("site.yml")
         assert repaired.status == 0, repaired.output
+        played, findings = node.verify(tmp_path)
+        assert played.status == 0, played.output
+        assert not [finding for finding in findings if finding["status"] in ("drift", "owned_by_someone_else")]
+        figure(f"repaired in {repaired.seconds:.0f} s, with GRUB's other file still there")
     finally:
         node.run(f"chattr -i {IMMUTABLE}; systemctl disable -q --now tuned; rm -f {FOREIGN_GRUB}; true")
-    played, findings = node.verify(tmp_path)
-    assert played.status == 0, played.output
-    assert not [finding for finding in findings if finding["status"] in ("drift", "owned_by_someone_else")]
-    figure(f"repaired in {repaired.seconds:.0f} s")
+    assert node.play("site.yml").status == 0
 
 
 def _names(finding: dict[str, str], drift: Drift) -> bool:
