@@ -96,7 +96,9 @@ def test_it_becomes_the_command(numaspread: Path) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP])
 def test_signals_are_the_command_s(numaspread: Path, signum: signal.Signals) -> None:
-    with subprocess.Popen([numaspread, "sh", "-c", "echo ready; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    # env(1) undoes what a caller such as nohup ignores: an ignored signal stays ignored through every exec.
+    command = ["env", "--default-signal", numaspread, "sh", "-c", "echo ready; exec cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signum)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,9 +32,10 @@ values = st.lists(st.tuples(words, st.sampled_from([" ", "  ", "\t", "\n"])).map
 
 
 def shell(name: str, script: str, *arguments: str) -> str:
-    """The output of a script under set -eu, as grub-mkconfig's is and stricter."""
+    """The output of a script under set -eu, as grub-mkconfig's is and stricter, with nothing of our own environment."""
     command = [name, "sh"] if name == "busybox" else [name]
-    done = subprocess.run([*command, "-eu", "-c", script, "sh", *arguments], capture_output=True, text=True, check=False)
+    clean = {"PATH": os.environ["PATH"]}
+    done = subprocess.run([*command, "-eu", "-c", script, "sh", *arguments], env=clean, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
 
@@ -60,9 +62,8 @@ def test_the_drop_in_does_in_a_shell_what_merge_does(name: str, linux: str, defa
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_the_drop_in_leaves_nothing_behind(name: str) -> None:
-    assert "gpufleet" not in shell(
-        name, 'eval "$1"; unset BASH_EXECUTION_STRING; set', grub.render(PLANS[0]).replace("gpufleet.node", "us")
-    )
+    script = 'eval "$1"; unset BASH_EXECUTION_STRING PATH; set'
+    assert "gpufleet" not in shell(name, script, grub.render(PLANS[0]).replace("gpufleet.node", "us"))
 
 
 @pytest.mark.parametrize("name", SHELLS)
