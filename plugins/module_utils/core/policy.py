@@ -48,6 +48,7 @@ PLAY_VARIABLES = {
     "reports": "",
     "booted": "",
     "last": "",
+    "chosen": "",
 }
 
 # Looked at before anything is written, not only by the role that comes last.
