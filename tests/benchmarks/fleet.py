@@ -11,12 +11,12 @@ import re
 import resource
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from table import Row
 
 from machines import build
+from machines.scratch import scratch
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PLAYBOOK = [str(Path(sys.executable).parent / "ansible-playbook")]
@@ -111,8 +111,7 @@ class Fleet:
 
 
 def rows() -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="gpufleet-fleet-") as temporary:
-        folder = Path(temporary)
+    with scratch() as folder:
         site = REPOSITORY / "playbooks" / "site.yml"
         single = Fleet(folder / "one", "reference", 1)
         first_calls = single.run(site)[1]

@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from fleet import REPOSITORY, Fleet
@@ -22,6 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import p
 from ansible_collections.gpufleet.node.plugins.module_utils.host.command import Command
 from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root
 from ansible_collections.gpufleet.node.plugins.module_utils.host.topology import read_topology
+from machines.scratch import scratch
 
 ANSIBLE = "14.5.0"  # the community package that goes with the pinned ansible-core
 ROUNDS = 3
@@ -58,13 +58,13 @@ def peer_variables(root: Path) -> dict:
 def rows() -> list[Row]:
     collections = (peers(),)
     site, peer = REPOSITORY / "playbooks" / "site.yml", Path(__file__).with_name("peer.yml")
-    with tempfile.TemporaryDirectory(prefix="gpufleet-peers-") as temporary:
+    with scratch() as folder:
         # Two copies of the node: on one they would undo each other's work.
-        ours = Fleet(Path(temporary, "ours"), "reference", 1, collections)
-        theirs = Fleet(Path(temporary, "theirs"), "reference", 1, collections)
+        ours = Fleet(folder / "ours", "reference", 1, collections)
+        theirs = Fleet(folder / "theirs", "reference", 1, collections)
         their_root = theirs.folder / theirs.hosts[0]
-        for folder in ("etc/security/limits.d", "etc/systemd/system/containerd.service.d"):
-            (their_root / folder).mkdir(parents=True, exist_ok=True)  # as a distribution or an administrator made it
+        for place in ("etc/security/limits.d", "etc/systemd/system/containerd.service.d"):
+            (their_root / place).mkdir(parents=True, exist_ok=True)  # as a distribution or an administrator made it
         settings = theirs.folder / "settings.json"
         settings.write_text(json.dumps(peer_variables(their_root)))
         policy = ours.folder / "policy.json"
