@@ -42,6 +42,21 @@ def kernel_version(release: str) -> Version:
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
+# What decides each managed argument.
+_VARIABLES = {
+    "isolcpus": "gpufleet_isolated_cpus",
+    "nohz_full": "gpufleet_nohz_full",
+    "rcu_nocbs": "gpufleet_nohz_full",
+    "irqaffinity": "gpufleet_reserved_cpus",
+    "intel_idle.max_cstate": "gpufleet_c_states",
+    "processor.max_cstate": "gpufleet_c_states",
+    "idle": "gpufleet_c_states",
+    "default_hugepagesz": "gpufleet_default_hugepage_size",
+    "hugepagesz": "gpufleet_hugepages",
+    "hugepages": "gpufleet_hugepages",
+}
+
+
 def kernel_arguments(topology: Topology, policy: Policy, cpus: Partition, pools: Pools, notes: Notes) -> Tuple[str, ...]:
     """The tokens, in the order in which the kernel is to see them.
 
@@ -52,8 +67,9 @@ def kernel_arguments(topology: Topology, policy: Policy, cpus: Partition, pools:
     tokens += _c_states(topology, policy, notes)
     tokens += _hugepages(topology, policy, pools, kernel_version(kernel), notes)
     for token in policy.kernel_arguments:
-        if kernel_args.key(token) in kernel_args.MANAGED:
-            raise InvalidInput("gpufleet_kernel_arguments holds %s, which the plan decides." % token, "Use the variable for it instead.")
+        variable = _VARIABLES.get(kernel_args.key(token))
+        if variable:
+            raise InvalidInput("gpufleet_kernel_arguments holds %s, which the plan decides." % token, "Set %s instead." % variable)
     tokens += policy.kernel_arguments
     _check_length(topology, tokens)
     return kernel_args.check(tokens)

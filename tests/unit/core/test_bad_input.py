@@ -106,7 +106,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"kernel_arguments": ["iommu=pt", "iommu=off"]}, "The kernel argument iommu is given twice; the kernel takes the last."),
     (NODE, {"kernel_arguments": ["root=/dev/sda1"]}, 'The kernel argument "root=/dev/sda1" isn\'t ours to set:'),
     (NODE, {"kernel_arguments": 7}, 'gpufleet_kernel_arguments is "7", which is not a list. Write a YAML list of texts.'),
-    (NODE, {"kernel_arguments": ["isolcpus=1-3"]}, "gpufleet_kernel_arguments holds isolcpus=1-3, which the plan decides. Use the variable for it"),
+    (NODE, {"kernel_arguments": ["isolcpus=1-3"]}, "gpufleet_kernel_arguments holds isolcpus=1-3, which the plan decides. Set gpufleet_isolated_cpus"),
     (NODE, {"kernel_arguments": ["x" * 3000]}, "The kernel command line would be 3000 characters long; x86_64 kernels cut it off at 2047."),
     (NODE.replace(architecture="aarch64"), {"c_states": "poll"}, "gpufleet_c_states is poll, and idle=poll exists on x86-64 only;"),
     # the running system

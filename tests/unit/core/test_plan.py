@@ -11,11 +11,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import GIB, KUBEADM, device, interrupts_of, make_topology, reference, topologies
 
+from ansible_collections.gpufleet.node.plugins.module_utils.core import boot_arguments, kernel_args
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json, to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet, union
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import Plan, build_plan
-from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import PROFILES, policy_from_variables
+from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import PROFILES, SETTINGS, policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import (
     DEVICE_MEMORY,
     EMPTY,
@@ -523,3 +524,8 @@ def test_what_is_odd_about_a_machine_is_said() -> None:
     } <= codes(plan_for(topology))  # fmt: skip
     assert "profile_without_kubelet" in codes(plan_for(make_topology(kubelet=None)), "warning")
     assert "single_numa_node" in codes(plan_for(make_topology(packages=1, memory=[64 * GIB]), profile="aligned"))
+
+
+def test_every_managed_argument_names_its_variable():
+    assert set(boot_arguments._VARIABLES) == set(kernel_args.MANAGED)
+    assert {name.removeprefix("gpufleet_") for name in boot_arguments._VARIABLES.values()} <= set(SETTINGS)
