@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet, union
+from ansible_collections.gpufleet.node.plugins.module_utils.core.interrupts import DeviceInterrupts, Interrupt
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import (
     CPU_MEMORY,
     CPU_ONLY,
@@ -17,8 +18,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import
     Cpufreq,
     Cpus,
     Device,
-    DeviceInterrupts,
-    Interrupt,
     Kubelet,
     L3Group,
     NumaNode,

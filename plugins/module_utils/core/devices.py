@@ -10,9 +10,8 @@ from typing import Iterable, List, Optional, Sequence, Tuple
 
 from .cpuset import CpuSet
 from .errors import InvalidInput
+from .kinds import GPU, NIC, NVME, OTHER
 from .topology import Device, NumaNode, SharedRoot
-
-GPU, NIC, NVME, OTHER = "gpu", "nic", "nvme", "other"
 
 NVIDIA, AMD, INTEL, AMD_CPU = "10de", "1002", "8086", "1022"
 

@@ -1,6 +1,6 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""/proc/interrupts as a table: IRQ number to device and action. Source: kernel/irq/proc.c, show_interrupts()."""
+"""Interrupts, and /proc/interrupts as a table: IRQ number to device and action. Source: kernel/irq/proc.c, show_interrupts()."""
 
 from __future__ import annotations
 
@@ -8,9 +8,30 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Optional, Tuple
 
+from .cpuset import CpuSet
+
 _COUNT_WIDTH = 11  # a blank and "%10u" per CPU column, whatever the counts are
 _TRIGGERS = ("Edge", "Level", "None")
 _ADDRESS = re.compile(r"-([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z")
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """One IRQ. Affinities are null where the kernel shows none; ``action`` is the name in /proc/interrupts ("nvme0q3")."""
+
+    irq: int
+    affinity: Optional[CpuSet] = None
+    effective_affinity: Optional[CpuSet] = None
+    action: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceInterrupts:
+    """The interrupts of one device, by ascending IRQ number. ``device`` is its PCI address, ``kind`` gpu, nic, nvme or other."""
+
+    device: str
+    kind: str
+    interrupts: Tuple[Interrupt, ...]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from . import codec
 from .change import IN_PLACE, INTERRUPT, NOT_APPLICABLE, PENDING, Artifact, KernelValue, Observation
 from .cpuset import CpuSet, union
 from .errors import InvalidInput, unknown_name
-from .topology import Interrupt
+from .interrupts import Interrupt
 
 PLAN = "/etc/gpufleet/irq.json"
 DEFAULT_AFFINITY = "/proc/irq/default_smp_affinity"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
 from .cpuset import CpuSet, union
+from .interrupts import DeviceInterrupts
 
 SCHEMA = 1
 
@@ -100,25 +101,6 @@ class SharedRoot:
     pci_root: str
     gpus: Tuple[str, ...]
     nvmes: Tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Interrupt:
-    """One IRQ. Affinities are null where the kernel shows none; ``action`` is the name in /proc/interrupts ("nvme0q3")."""
-
-    irq: int
-    affinity: Optional[CpuSet] = None
-    effective_affinity: Optional[CpuSet] = None
-    action: str = ""
-
-
-@dataclass(frozen=True)
-class DeviceInterrupts:
-    """The interrupts of one device, by ascending IRQ number. ``device`` is its PCI address, ``kind`` gpu, nic, nvme or other."""
-
-    device: str
-    kind: str
-    interrupts: Tuple[Interrupt, ...]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterable, List, Sequence, Set
 
-from ..core.devices import GPU, NIC, NVME, shared_roots
+from ..core.devices import shared_roots
 from ..core.errors import UnreadableRoot, unknown_name
 from ..core.fingerprint import fingerprint
+from ..core.kinds import GPU, NIC, NVME
 from ..core.node_kind import device_memory_platform, with_kinds
 from ..core.platform import cpu_vendor
 from ..core.topology import Topology

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.change import (
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
-from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Interrupt
+from ansible_collections.gpufleet.node.plugins.module_utils.core.interrupts import Interrupt
 
 EVERYWHERE = CpuSet(range(16))
 

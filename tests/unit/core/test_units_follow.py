@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.batch_follow import decide
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 
-cpu_sets = st.sets(st.integers(0, 40)).map(CpuSet)
 RESERVED, POOL = CpuSet([0, 8]), CpuSet.parse("1-7,9-15")
 
 
@@ -20,13 +19,19 @@ def state(default: str, policy: str = "static", **more: object) -> str:
     return json.dumps({"policyName": policy, "defaultCpuSet": default, "checksum": 1353318690, **more})
 
 
-@given(cpu_sets, cpu_sets, cpu_sets, cpu_sets)
-def test_never_empty_never_isolated_never_a_pods_own(online: CpuSet, reserved: CpuSet, isolated: CpuSet, exclusive: CpuSet) -> None:
-    reserved = reserved & online
-    isolated = (isolated & online) - reserved
-    pool = online - reserved - isolated
-    assume(reserved and pool)
-    exclusive = exclusive - reserved  # kubelet gives none of the reserved CPUs away
+# Whose each CPU is, and whether a pod has it for itself. The first is reserved and the second in the pool, so neither is empty.
+owners = st.lists(st.tuples(st.sampled_from(["reserved", "isolated", "pool"]), st.booleans()), max_size=38)
+
+
+@given(owners, st.booleans())
+def test_never_empty_never_isolated_never_a_pods_own(others: list[tuple[str, bool]], taken: bool) -> None:
+    cpus_of = {"reserved": [0], "isolated": [], "pool": [1]}
+    for cpu, (owner, _taken) in enumerate(others, start=2):
+        cpus_of[owner].append(cpu)
+    reserved, isolated, pool = (CpuSet(cpus_of[owner]) for owner in ("reserved", "isolated", "pool"))
+    online = reserved | isolated | pool
+    # kubelet gives none of the reserved CPUs away.
+    exclusive = CpuSet(cpu for cpu, (_owner, gone) in enumerate([("pool", taken), *others], start=1) if gone) - reserved
     # Strict reservation or not, kubelet's shared pool knows nothing of isolation (A7).
     for default in (online - exclusive, online - exclusive - reserved):
         cpus = decide(state(default.to_list()), pool, reserved).cpus

@@ -14,7 +14,8 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json, to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput, UnreadableRoot
-from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Interrupt, Kubelet, Topology
+from ansible_collections.gpufleet.node.plugins.module_utils.core.interrupts import Interrupt
+from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet, Topology
 from ansible_collections.gpufleet.node.plugins.module_utils.host.capture import RecordingRoot, capture
 from ansible_collections.gpufleet.node.plugins.module_utils.host.command import Command
 from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root

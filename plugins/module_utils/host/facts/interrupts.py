@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from typing import Dict, List, Mapping, Tuple
 
-from ...core.devices import OTHER
-from ...core.interrupts import InterruptLine, parse_interrupts
-from ...core.topology import DeviceInterrupts, Interrupt
+from ...core.interrupts import DeviceInterrupts, Interrupt, InterruptLine, parse_interrupts
+from ...core.kinds import OTHER
 from ..root import Root
-from .pci import DEVICES
-from .values import cpu_set, number
+from .values import PCI_DEVICES, cpu_set, number
 
 
 def read_interrupts(root: Root, kinds: Mapping[str, str]) -> Tuple[DeviceInterrupts, ...]:
@@ -23,7 +21,7 @@ def read_interrupts(root: Root, kinds: Mapping[str, str]) -> Tuple[DeviceInterru
             named.setdefault(line.device, []).append(irq)
     found = []
     for address, kind in kinds.items():
-        irqs = {int(name) for name in root.names("%s/%s/msi_irqs" % (DEVICES, address)) if name.isdigit()}
+        irqs = {int(name) for name in root.names("%s/%s/msi_irqs" % (PCI_DEVICES, address)) if name.isdigit()}
         irqs.update(named.get(address, ()))
         if not irqs and kind != OTHER:
             irqs.update(_legacy(root, address, table))
@@ -34,7 +32,7 @@ def read_interrupts(root: Root, kinds: Mapping[str, str]) -> Tuple[DeviceInterru
 
 def _legacy(root: Root, address: str, table: Mapping[int, InterruptLine]) -> Tuple[int, ...]:
     """The wired interrupt of a device without message-signalled ones, if somebody has requested it."""
-    irq = number(root, "%s/%s/irq" % (DEVICES, address))
+    irq = number(root, "%s/%s/irq" % (PCI_DEVICES, address))
     return (irq,) if irq and irq in table and table[irq].action else ()
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from ...core.cpuset import CpuSet
-from ...core.devices import AMD, GPU, NIC, NVIDIA, NVME, OTHER, PciFunction, address_key, is_gpu, kind_of_class, numa_node_of
+from ...core.devices import AMD, NVIDIA, PciFunction, address_key, is_gpu, kind_of_class, numa_node_of
+from ...core.kinds import GPU, NIC, NVME, OTHER
 from ...core.topology import Device, NumaNode
 from ..command import Command
 from ..root import Root
-from .values import first_cpu_set, number, word
+from .values import PCI_DEVICES, first_cpu_set, number, word
 
-DEVICES = "/sys/bus/pci/devices"
 NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
 _LOCAL_CPUS = ("local_cpulist", "local_cpus")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]\Z")
@@ -41,7 +41,7 @@ NOTHING = PciFacts({}, (), False, {})
 def scan(root: Root, gpu_match: Sequence[str] = ()) -> PciFacts:
     """All PCI functions with their kinds; vendor and device are read only where they decide."""
     driven = {name.lower(): name for name in root.names(NVIDIA_GPUS)}
-    addresses = sorted(filter(_ADDRESS.match, root.names(DEVICES)), key=address_key)
+    addresses = sorted(filter(_ADDRESS.match, root.names(PCI_DEVICES)), key=address_key)
     slots = _slots(addresses)
     kinds: Dict[str, str] = {}
     looked_at: List[PciFunction] = []
@@ -91,7 +91,7 @@ def devices(root: Root, command: Command, facts: PciFacts, nodes: Sequence[NumaN
 
 
 def _device(root: Root, function: PciFunction, nodes: Sequence[NumaNode]) -> Device:
-    folder = "%s/%s" % (DEVICES, function.address)
+    folder = "%s/%s" % (PCI_DEVICES, function.address)
     local_cpus = first_cpu_set(root, folder, _LOCAL_CPUS) or CpuSet()
     driver = root.link_target(folder + "/driver")
     return Device(
@@ -109,13 +109,13 @@ def _device(root: Root, function: PciFunction, nodes: Sequence[NumaNode]) -> Dev
 
 def _pci_root(root: Root, address: str) -> str:
     """The host bridge, like "pci0000:3a", from where the device's folder lies; the device's own bus where that isn't told."""
-    match = _PCI_ROOT.search(root.resolve("%s/%s" % (DEVICES, address)) or "")
+    match = _PCI_ROOT.search(root.resolve("%s/%s" % (PCI_DEVICES, address)) or "")
     return match.group(1) if match else "pci" + ":".join(address.split(":")[:2])
 
 
 def _nic(root: Root, device: Device) -> Device:
     """Name and speed of the first interface, which on virtio lies one folder further down. A link that is down has no speed."""
-    folder = "%s/%s" % (DEVICES, device.address)
+    folder = "%s/%s" % (PCI_DEVICES, device.address)
     net = folder + "/net"
     names = root.names(net)
     if not names and device.driver == "virtio-pci":
@@ -130,7 +130,7 @@ def _nic(root: Root, device: Device) -> Device:
 
 def _nvme(root: Root, device: Device) -> Device:
     """The controller's name (the folder was called misc on old kernels)."""
-    folder = "%s/%s" % (DEVICES, device.address)
+    folder = "%s/%s" % (PCI_DEVICES, device.address)
     name = next((name for part in ("nvme", "misc") for name in root.names("%s/%s" % (folder, part)) if name.startswith("nvme")), None)
     return replace(device, name=name)
 
@@ -165,5 +165,5 @@ def _slots(addresses: Sequence[str]) -> Dict[str, Set[str]]:
 
 def _hex(root: Root, address: str, name: str) -> str:
     """A value like "0x10de" without its prefix; "" when there is none."""
-    text = word(root, "%s/%s/%s" % (DEVICES, address, name)) or ""
+    text = word(root, "%s/%s/%s" % (PCI_DEVICES, address, name)) or ""
     return text[2:].lower() if text.startswith("0x") else ""

@@ -11,6 +11,8 @@ from ...core.cpuset import CpuSet
 from ...core.errors import InvalidInput, UnreadableRoot
 from ..root import Root
 
+PCI_DEVICES = "/sys/bus/pci/devices"
+
 # How names of files with a mask end. Newer kernels have a list of the same set beside each (core_cpus, core_cpus_list).
 MASKS = ("_cpus", "_siblings", "_map", "/cpumap")
 
