@@ -34,7 +34,15 @@ short_description: counts module calls per host
 description: Counts tasks that ran a module on a host; actions that run on the controller alone are no module calls.
 """
 
-ON_THE_CONTROLLER = {"gpufleet.node.node_plan", "ansible.builtin.debug"}
+ON_THE_CONTROLLER = {
+    "gpufleet.node.node_plan",
+    "ansible.builtin.assert",
+    "ansible.builtin.debug",
+    "ansible.builtin.include_role",
+    "ansible.builtin.validate_argument_spec",
+}
+# An action that looks first and brings the program along then.
+CALLS = {"gpufleet.node.launcher": 2}
 
 
 class CallbackModule(CallbackBase):
@@ -52,7 +60,7 @@ class CallbackModule(CallbackBase):
         if task.action not in ON_THE_CONTROLLER:
             told = result._result if hasattr(result, "_result") else result.result
             ran = sum(not item.get("skipped") for item in told["results"]) if task.loop else 1
-            self.calls.setdefault(host, []).extend([task.action] * ran)
+            self.calls.setdefault(host, []).extend([task.action] * ran * CALLS.get(task.action, 1))
 
     def v2_playbook_on_stats(self, stats):
         with open(os.environ["GPUFLEET_CALLS"], "w", encoding="utf-8") as stream:
