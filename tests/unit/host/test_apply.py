@@ -8,9 +8,9 @@ import pathlib
 import stat
 import subprocess
 import sys
-import textwrap
 
 import pytest
+from killing import run_killed
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import (
     DRIFT,
@@ -271,36 +271,19 @@ def test_an_unwritable_folder_is_one_sentence_and_the_file_is_whole(root):
         subprocess.run(["chattr", "-i", str(root / "etc")], check=True)
 
 
-KILLED = textwrap.dedent(
-    """
-    import os, signal, sys
-    sys.path.insert(0, sys.argv[3])
-    from ansible_collections.gpufleet.node.plugins.module_utils.core.change import File, always
-    from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply
-    calls, stop = 0, int(sys.argv[2])
-    def counted(name):
-        real = getattr(os, name)
-        def call(*args, **kwargs):
-            global calls
-            calls += 1
-            if calls == stop:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **kwargs)
-        setattr(os, name, call)
-    for name in ("replace", "fsync", "fchmod", "unlink", "mkdir"):
-        counted(name)
-    apply([File("a", "/etc/a", always("new a\\n")), File("b", "/etc/d/b", always("new b\\n")), File("c", "/etc/c", always(None))],
-          Node.at(sys.argv[1]))
-    """
-)
+KILLED = """
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import File, always
+from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply
+apply([File("a", "/etc/a", always("new a\\n")), File("b", "/etc/d/b", always("new b\\n")), File("c", "/etc/c", always(None))],
+      Node.at(sys.argv[1]))
+"""
 
 
 @pytest.mark.parametrize("stop", range(1, 40, 3))
 def test_killed_anywhere_nothing_is_lost_and_the_next_run_ends_the_work(root, stop, tmp_path_factory):
     (root / "etc/a").write_text("old a\n")
     (root / "etc/c").write_text("old c\n")
-    collections = os.path.join(os.path.dirname(__file__), "../../../playbooks/collections")
-    subprocess.run([sys.executable, "-c", KILLED, str(root), str(stop), collections], check=False)
+    run_killed(KILLED, root, stop, ("replace", "fsync", "fchmod", "unlink", "mkdir"))
     assert (root / "etc/a").read_text() in ("old a\n", "new a\n")
     run(root, File("a", "/etc/a", always("new a\n")), File("b", "/etc/d/b", always("new b\n")), File("c", "/etc/c", always(None)))
     assert {name: content for name, (_mode, content) in snapshot(root).items()} == {"etc/a": b"new a\n", "etc/d/b": b"new b\n"}

@@ -6,13 +6,11 @@ import json
 import os
 import pathlib
 import stat
-import subprocess
-import sys
-import textwrap
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from killing import run_killed
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, File, KernelValue, Link, always
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, UnreadableRoot, WriteFailed
@@ -408,27 +406,11 @@ def test_commands_that_wait_for_a_boot_keep_the_memory(root):
     assert not back(root).outcome.changed and memory(root) == []
 
 
-KILLED = textwrap.dedent(
-    """
-    import os, signal, sys
-    sys.path.insert(0, sys.argv[3])
-    from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node
-    from ansible_collections.gpufleet.node.plugins.module_utils.host.rollback import roll_back
-    calls, stop = 0, int(sys.argv[2])
-    def counted(name):
-        real = getattr(os, name)
-        def call(*args, **kwargs):
-            global calls
-            calls += 1
-            if calls == stop:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **kwargs)
-        setattr(os, name, call)
-    for name in ("replace", "fsync", "unlink", "rmdir", "write"):
-        counted(name)
-    roll_back(Node.at(sys.argv[1]))
-    """
-)
+KILLED = """
+from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node
+from ansible_collections.gpufleet.node.plugins.module_utils.host.rollback import roll_back
+roll_back(Node.at(sys.argv[1]))
+"""
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24])
@@ -436,8 +418,7 @@ def test_killed_anywhere_and_run_again_it_ends_right(root, stop):
     before = snapshot(root)
     tune(root)
     run(root, Link("mask", MASK, "/dev/null"))
-    collections = os.path.join(os.path.dirname(__file__), "../../../playbooks/collections")
-    subprocess.run([sys.executable, "-c", KILLED, str(root), str(stop), collections], check=False)
+    run_killed(KILLED, root, stop, ("replace", "fsync", "unlink", "rmdir", "write"))
     back(root)
     assert snapshot(root) == before and memory(root) == []
 
