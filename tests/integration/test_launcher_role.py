@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def test_a_controller_without_the_compiler_says_what_to_install(tmp_path: Path, 
 def role(root: Path, environment: dict[str, str], *flags: str) -> dict:
     """The module's result for a node whose root is a folder."""
     arguments = {"root": str(root), "launcher": {**SOURCE, "path": "/usr/local/bin/numaspread"}, "architecture": HERE}
-    command = ["ansible", "localhost", "-i", "localhost,", "-c", "local", "-m", "gpufleet.node.launcher", "-a", json.dumps(arguments)]
+    command = ["ansible", "localhost", "-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
+    command += ["-m", "gpufleet.node.launcher", "-a", json.dumps(arguments)]
     settings = {**environment, "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal", "ANSIBLE_NOCOLOR": "1"}
     done = subprocess.run([*command, *flags], env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
