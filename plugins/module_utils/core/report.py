@@ -14,7 +14,7 @@ WIDTH = 118
 _LABEL = 19
 _NAMED_ITEMS = 3
 _LISTED_ITEMS = 16
-_SHOWN_RANGES = 6
+_LIST_WIDTH = 32
 _NONE = "-"
 _SEVERITIES = ("error", "warning", "info")
 
@@ -244,9 +244,12 @@ def _share_of_gpu(node: Mapping[str, Any]) -> str:
 
 
 def _shortened(cpus: str) -> str:
-    """A list of CPUs for a column: of many ranges the first ones and the last."""
-    ranges = cpus.split(",")
-    return cpus if len(ranges) <= _SHOWN_RANGES else ",".join(ranges[: _SHOWN_RANGES - 1]) + " ... " + ranges[-1]
+    """A list of CPUs for a column: of a long one the first ranges that fit, and the last."""
+    if len(cpus) <= _LIST_WIDTH:
+        return cpus
+    *ranges, last = cpus.split(",")
+    kept = cpus[: _LIST_WIDTH - len(last) - len(" ... ")].rpartition(",")[0] or ranges[0]
+    return "%s ... %s" % (kept, last)
 
 
 def _number(count: int, noun: str) -> str:
