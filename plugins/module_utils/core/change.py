@@ -139,10 +139,10 @@ def unified(findings: Sequence[Finding]) -> List[Dict[str, str]]:
     ]
 
 
-def summary_diff(finding: Finding, context: int = 1) -> str:
-    """A unified diff as text, for reports."""
+def summary_diff(finding: Finding) -> str:
+    """A unified diff as text, with one line of context."""
     lines = difflib.unified_diff(
-        _printable(finding.before).splitlines(), _printable(finding.after).splitlines(), "before", "after", n=context, lineterm=""
+        _printable(finding.before).splitlines(), _printable(finding.after).splitlines(), "before", "after", n=1, lineterm=""
     )
     return "\n".join(lines)
 

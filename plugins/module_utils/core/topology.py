@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional, Tuple
 
-from .cpuset import CpuSet, union
+from .cpuset import CpuSet
 from .interrupts import DeviceInterrupts
 
 SCHEMA = 1
@@ -232,8 +232,3 @@ class Topology:
     def replace(self, **changes: Any) -> Topology:
         """A copy with other field values."""
         return dataclasses.replace(self, **changes)
-
-
-def whole_cores(cores: Tuple[CpuSet, ...], within: CpuSet) -> CpuSet:
-    """The CPUs of those cores all of whose (online) threads lie in ``within``."""
-    return union(core for core in cores if core <= within)
