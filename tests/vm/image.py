@@ -15,6 +15,7 @@ import textwrap
 import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Optional
 
 from machine import CACHE, KEY, PROGRESS, Machine, say
 
@@ -85,9 +86,9 @@ RECIPES = {
 }
 
 
-def image(name: str) -> Path:
-    """The image of a recipe, built now if the cache hasn't got it."""
-    recipe = RECIPES[name]
+def image(name: str, recipe: Optional[Recipe] = None) -> Path:
+    """The image of a recipe (of RECIPES, if none is given), built now if the cache hasn't got it."""
+    recipe = recipe or RECIPES[name]
     key = _key()
     ingredients = json.dumps([asdict(recipe), PACKAGES, FILES, COMMANDS, FIRST_BOOT, [BOOT, SYSTEM, SWAP], key], sort_keys=True)
     path = CACHE / f"{name}-{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}.raw"
@@ -110,7 +111,7 @@ def _key() -> str:
     """The public key that machines let in."""
     CACHE.mkdir(parents=True, exist_ok=True)
     if not KEY.exists():
-        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpufleet", "-f", str(KEY))
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpufleet", "-f", str(KEY))
     return KEY.with_suffix(".pub").read_text()
 
 
@@ -122,11 +123,11 @@ def _tree(recipe: Recipe) -> Path:
     shutil.rmtree(tree, ignore_errors=True)
     if archive.exists():
         tree.mkdir()
-        _run("tar", "-xf", str(archive), "-C", str(tree))
+        run("tar", "-xf", str(archive), "-C", str(tree))
         return tree
-    _run("debootstrap", "--variant=minbase", f"--include={packages}", recipe.release, str(tree))
+    run("debootstrap", "--variant=minbase", f"--include={packages}", recipe.release, str(tree))
     unfinished = archive.with_suffix(".unfinished")
-    _run("tar", "-cf", str(unfinished), "-C", str(tree), "--exclude=./var/cache/apt/archives/*.deb", ".")
+    run("tar", "-cf", str(unfinished), "-C", str(tree), "--exclude=./var/cache/apt/archives/*.deb", ".")
     unfinished.rename(archive)
     return tree
 
@@ -137,7 +138,7 @@ def _fill(tree: Path, recipe: Recipe, key: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
     for command in (*COMMANDS, *recipe.commands):
-        _run("chroot", str(tree), "sh", "-c", command, env={**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"})
+        run("chroot", str(tree), "sh", "-c", command, env={**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"})
     shutil.rmtree(tree / "var/cache/apt", ignore_errors=True)
 
 
@@ -151,8 +152,8 @@ def _write_disk(path: Path, tree: Path) -> None:
         size={SYSTEM}MiB, type=0FC63DAF-8483-4772-8E79-3D69D8477DE4
         size={SWAP}MiB, type=0657FD6D-A4AB-43C4-84E5-0933C84B4F4F
         """)
-    _run("sfdisk", "-q", str(path), input=table)
-    _run("mke2fs", "-q", "-F", "-t", "ext4", "-d", str(tree), "-E", f"offset={(1 + BOOT) * MIB}", str(path), f"{SYSTEM * 1024}k")
+    run("sfdisk", "-q", str(path), input=table)
+    run("mke2fs", "-q", "-F", "-t", "ext4", "-d", str(tree), "-E", f"offset={(1 + BOOT) * MIB}", str(path), f"{SYSTEM * 1024}k")
 
 
 def _install_boot_loader(path: Path, tree: Path) -> None:
@@ -165,14 +166,14 @@ def _install_boot_loader(path: Path, tree: Path) -> None:
         boot = ["-kernel", str(kernel), "-initrd", str(initrd), "-append", "root=/dev/vda2 rw console=ttyS0 mitigations=off"]
         machine.start(path, boot)
         machine.wait(600)
-        _run(*machine.ssh(" && ".join(FIRST_BOOT)))
+        run(*machine.ssh(" && ".join(FIRST_BOOT)))
         machine.wait_for_end(120)
-        _run("qemu-img", "commit", "-q", str(machine.folder / "disk.qcow2"))
+        run("qemu-img", "commit", "-q", str(machine.folder / "disk.qcow2"))
     finally:
         machine.remove()
 
 
-def _run(*command: str, input: str | None = None, env: dict[str, str] | None = None) -> None:
+def run(*command: str, input: str | None = None, env: dict[str, str] | None = None) -> None:
     """Run a command that may take minutes, with a line now and then that says so.
 
     :raises SystemExit: it failed; with the end of what it printed

@@ -80,7 +80,7 @@ class Machine:
             *("-pidfile", str(self.folder / "pid"), "-drive", f"file={disk},if=none,id=disk,cache=unsafe,discard=unmap"),
             *("-device", "virtio-blk-pci,drive=disk,bus=pcie.0", "-device", "virtio-rng-pci,bus=pcie.0"),
             *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22"),
-            *_numa(self.shape["numa_nodes"]),
+            *_numa(self.shape["numa_nodes"], self.shape.get("threads", 1)),
             *_devices(self.shape, self.folder),
         ]
 
@@ -151,11 +151,11 @@ def leftovers() -> list[Machine]:
     return [Machine(folder.name, 0, {}) for folder in folders if folder.name not in known]
 
 
-def _numa(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _numa(nodes: Sequence[Mapping[str, Any]], threads: int) -> Iterator[str]:
     cpus = sum(_count(node.get("cpus")) for node in nodes)
     sockets = sum("cpus" in node for node in nodes)
     yield from ("-m", f"{sum(node['memory_mib'] for node in nodes)}M")
-    yield from ("-smp", f"{cpus},sockets={sockets},cores={cpus // sockets},threads=1")
+    yield from ("-smp", f"{cpus},sockets={sockets},cores={cpus // sockets // threads},threads={threads}")
     if len(nodes) == 1:
         return
     for number, node in enumerate(nodes):
