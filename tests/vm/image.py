@@ -6,6 +6,7 @@ the machine itself, on its first boot, since its tools look for real devices.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -13,9 +14,10 @@ import shutil
 import subprocess
 import textwrap
 import threading
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Optional
+from typing import Iterator, Optional
 
 from machine import CACHE, KEY, PROGRESS, Machine, say
 
@@ -68,7 +70,8 @@ class Recipe:
 
 
 RECIPES = {
-    "bookworm": Recipe("bookworm"),
+    # Swap on compressed memory beside the file and the partition, made at boot by systemd's generator.
+    "bookworm": Recipe("bookworm", packages=("systemd-zram-generator",)),
     # Drop-ins as on Ubuntu's cloud images, which assign what /etc/default/grub assigns too; and a stand-in for kubelet, which only sleeps.
     "trixie": Recipe(
         "trixie",
@@ -92,19 +95,32 @@ def image(name: str, recipe: Optional[Recipe] = None) -> Path:
     key = _key()
     ingredients = json.dumps([asdict(recipe), PACKAGES, FILES, COMMANDS, FIRST_BOOT, [BOOT, SYSTEM, SWAP], key], sort_keys=True)
     path = CACHE / f"{name}-{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}.raw"
-    if not path.exists():
-        say(f"building the image {path}: some minutes, once")
-        unfinished = path.with_suffix(".unfinished")
-        tree = _tree(recipe)
-        try:
-            _fill(tree, recipe, key)
-            _write_disk(unfinished, tree)
-            _install_boot_loader(unfinished, tree)
-        finally:
-            shutil.rmtree(tree, ignore_errors=True)
-        unfinished.rename(path)
-        say(f"built {path}")
+    with _alone():
+        if not path.exists():
+            _build(path, recipe, key)
     return path
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Two that build at once would share the tree and the machine that installs the boot loader."""
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(path: Path, recipe: Recipe, key: str) -> None:
+    say(f"building the image {path}: some minutes, once")
+    unfinished = path.with_suffix(".unfinished")
+    tree = _tree(recipe)
+    try:
+        _fill(tree, recipe, key)
+        _write_disk(unfinished, tree)
+        _install_boot_loader(unfinished, tree)
+    finally:
+        shutil.rmtree(tree, ignore_errors=True)
+    unfinished.rename(path)
+    say(f"built {path}")
 
 
 def _key() -> str:
