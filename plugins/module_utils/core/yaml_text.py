@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .errors import InvalidInput
 
@@ -46,7 +46,7 @@ def write_key(key: str, value: Any) -> List[str]:
 
 
 def _list_item(item: Any) -> List[str]:
-    if not isinstance(item, Mapping):
+    if not isinstance(item, Mapping) or not item:
         return ["- " + _scalar(item)]
     lines = [line for pair in item.items() for line in write_key(*pair)]
     return ["- " + lines[0]] + ["  " + line for line in lines[1:]]
@@ -73,7 +73,7 @@ def blocks(text: str, name: str) -> List[Block]:
             found.append(Block(key, [line]))
         elif not line.strip() or line.startswith("#") or (line.rstrip() == "---" and not any(block.key for block in found)):
             found.append(Block(None, [line]))
-        elif found and (line[0] in " \t" or line.startswith("- ")):
+        elif found and (line[0] in " \t" or _is_item(line)):
             _owner(found, name, number).lines.append(line)
         else:
             raise InvalidInput(
@@ -99,49 +99,151 @@ def join(parts: List[Block]) -> str:
     return "".join(line + "\n" for block in parts for line in block.lines)
 
 
-def value(block: Block, name: str) -> Any:
-    """The value of a key that is a scalar or a mapping of scalars.
+class _Unreadable(Exception):
+    """Not the subset of YAML that is read here."""
 
-    :raises InvalidInput: it is anything else
+
+def value(block: Block, name: str) -> Any:
+    """The value of a key: scalars, mappings and lists, in block style or as flow collections.
+
+    :raises InvalidInput: anything else (anchors, tags, texts over several lines)
     """
-    match = _KEY.match(block.lines[0])
-    inline = _uncommented((match.group(4) or "") if match else "")
-    rest = [line for line in block.lines[1:] if line.strip() and not line.lstrip().startswith("#")]
-    if not rest:
-        return {} if inline == "{}" else _read_scalar(inline, block, name)
+    lines = [
+        (len(line) - len(line.lstrip(" ")), _uncommented(line.strip()))
+        for line in block.lines
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    try:
+        found, rest = _mapping(lines, lines[0][0])
+        if rest:
+            raise _Unreadable
+    except _Unreadable:
+        raise InvalidInput(
+            "%s holds %s in a form that isn't read here." % (name, block.key),
+            "Write it as plain lines of key: value, or have kubelet read a drop-in folder.",
+        ) from None
+    return found[block.key or ""]
+
+
+_Lines = List[Tuple[int, str]]  # how far a line is indented, and its text without comment
+
+
+def _mapping(lines: _Lines, indent: int) -> Tuple[Dict[str, Any], _Lines]:
+    """The mapping whose keys stand at this indentation, and the lines after it."""
     items: Dict[str, Any] = {}
-    indent = len(rest[0]) - len(rest[0].lstrip(" "))
-    for line in rest:
-        item = _KEY.match(line[indent:]) if line[:indent].strip() == "" else None
-        if inline or not indent or not item or item.group(4) is None:
-            raise _unreadable(block, name)
-        items[item.group(1) or item.group(2) or item.group(3)] = _read_scalar(_uncommented(item.group(4)), block, name)
-    return items
+    while lines and lines[0][0] == indent and not _is_item(lines[0][1]):
+        match = _KEY.match(lines[0][1])
+        key = (match.group(1) or match.group(2) or match.group(3)) if match else ""
+        if match is None or key in items:
+            raise _Unreadable
+        items[key], lines = _content((match.group(4) or "").strip(), lines[1:], indent, True)
+    return items, lines
+
+
+def _list(lines: _Lines, indent: int) -> Tuple[List[Any], _Lines]:
+    items = []
+    while lines and lines[0][0] == indent and _is_item(lines[0][1]):
+        text = lines[0][1][1:]
+        inner = indent + 1 + len(text) - len(text.lstrip(" "))
+        item: Any
+        if _KEY.match(text.strip()):
+            item, lines = _mapping([(inner, text.strip()), *lines[1:]], inner)
+        else:
+            item, lines = _content(text.strip(), lines[1:], indent, False)
+        items.append(item)
+    return items, lines
+
+
+def _is_item(text: str) -> bool:
+    return text == "-" or text.startswith("- ")
+
+
+def _content(inline: str, lines: _Lines, indent: int, of_key: bool) -> Tuple[Any, _Lines]:
+    """What a key or a dash holds: the rest of its line, or the deeper lines below. (The dashes of a key's list may be no deeper.)"""
+    if inline[:1] in ("{", "["):
+        while lines and lines[0][0] > indent:
+            inline, lines = inline + " " + lines[0][1], lines[1:]
+        found, position = _flow(inline, 0)
+        if position < len(inline):
+            raise _Unreadable
+        return found, lines
+    if inline:
+        if lines and lines[0][0] > indent:
+            raise _Unreadable
+        return _read_scalar(inline), lines
+    if lines and lines[0][0] > indent:
+        return _list(lines, lines[0][0]) if _is_item(lines[0][1]) else _mapping(lines, lines[0][0])
+    if of_key and lines and lines[0][0] == indent and _is_item(lines[0][1]):
+        return _list(lines, indent)
+    return None, lines
+
+
+_FLOW_SCALAR = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\[\]{},:"'\s](?:[^\[\]{},:]|:(?!\s|\Z))*)""")
+
+
+def _flow(text: str, position: int) -> Tuple[Any, int]:
+    """A scalar or flow collection from ``position`` on, and where it ends, blanks behind it included."""
+    closing = {"{": "}", "[": "]"}.get(text[position : position + 1])
+    if closing is None:
+        match = _FLOW_SCALAR.match(text, position)
+        if match is None:
+            raise _Unreadable
+        return _read_scalar(match.group(1).strip()), _past_blanks(text, match.end())
+    mapping: Dict[str, Any] = {}
+    items: List[Any] = []
+    position = _past_blanks(text, position + 1)
+    while text[position : position + 1] != closing:
+        found, position = _flow(text, position)
+        if closing == "]":
+            items.append(found)
+        elif text[position : position + 1] == ":" and isinstance(found, str):
+            mapping[found], position = _flow(text, _past_blanks(text, position + 1))
+        else:
+            raise _Unreadable
+        if text[position : position + 1] == ",":
+            position = _past_blanks(text, position + 1)
+        elif text[position : position + 1] != closing:
+            raise _Unreadable
+    return (mapping if closing == "}" else items), _past_blanks(text, position + 1)
+
+
+def _past_blanks(text: str, position: int) -> int:
+    return position + len(text[position:]) - len(text[position:].lstrip())
+
+
+_COMMENT = re.compile(r"""((?<![^\s\[{,])(?:"(?:[^"\\]|\\.)*"|'[^']*'))|\s#.*\Z""")
 
 
 def _uncommented(text: str) -> str:
-    return re.sub(r"(\A|\s)#.*\Z", "", text).strip() if text[:1] not in "\"'" else re.sub(r"\s+#[^\"']*\Z", "", text).strip()
+    """A line without its comment: from a "#" behind a blank on, outside of quotes."""
+    return _COMMENT.sub(lambda match: match.group(1) or "", text).strip()
 
 
-def _read_scalar(text: str, block: Block, name: str) -> Any:
+def _read_scalar(text: str) -> Any:
+    """A scalar as YAML 1.1 has it and kubelet's reader takes it: yes and on are truths."""
     if text[:1] == '"':
         try:
             return json.loads(text)
         except ValueError:
-            raise _unreadable(block, name) from None
-    if text[:1] == "'" and text[-1:] == "'" and len(text) > 1:
+            raise _Unreadable from None
+    if text[:1] == "'":
+        if len(text) < 2 or text[-1] != "'":
+            raise _Unreadable
         return text[1:-1].replace("''", "'")
-    if text[:1] in tuple("{[&*!|>%@`"):
-        raise _unreadable(block, name)
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+    if text[:1] in tuple("{[&*!|>%@`") or text[:2] in ("? ", "- "):
+        raise _Unreadable
+    if text in _TRUTHS:
+        return _TRUTHS[text]
     if text.lower() in ("", "null", "~"):
         return None
-    return int(text) if re.match(r"-?(0|[1-9]\d*)\Z", text) else text
+    if re.match(r"[-+]?(0|[1-9]\d*)\Z", text):
+        return int(text)
+    return float(text) if re.match(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?\Z", text) else text
 
 
-def _unreadable(block: Block, name: str) -> InvalidInput:
-    return InvalidInput(
-        "%s holds %s in a form that isn't merged here." % (name, block.key),
-        "Write it as plain lines of key: value, or have kubelet read a drop-in folder.",
-    )
+_TRUTHS = {
+    form: truth
+    for truth, words in ((True, ("true", "yes", "on", "y")), (False, ("false", "no", "off", "n")))
+    for word in words
+    for form in (word, word.capitalize(), word.upper())
+}

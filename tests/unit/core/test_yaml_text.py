@@ -29,16 +29,41 @@ def test_what_is_written_reads_back_the_same(mapping: dict[str, Any]) -> None:
     assert (yaml.safe_load(yaml_text.write(mapping)) or {}) == mapping
 
 
-@given(
-    st.dictionaries(
-        KEYS.filter(lambda key: key[0].isalpha()),
-        st.one_of(SCALARS, st.dictionaries(KEYS.filter(lambda key: key[0].isalpha()), SCALARS)),
-        max_size=5,
-    )
+NAMES = KEYS.filter(lambda key: key[0].isalpha())
+NESTED = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.dictionaries(NAMES, inner, max_size=3), st.lists(st.one_of(SCALARS, st.dictionaries(NAMES, inner)), max_size=3)),
+    max_leaves=8,
 )
+
+
+def ours(text: str) -> dict[str, Any]:
+    return {block.key: yaml_text.value(block, "file") for block in yaml_text.blocks(text, "file") if block.key}
+
+
+@given(st.dictionaries(NAMES, NESTED, max_size=5))
 def test_our_own_reader_agrees(mapping: dict[str, Any]) -> None:
-    found = yaml_text.blocks(yaml_text.write(mapping), "file")
-    assert {block.key: yaml_text.value(block, "file") for block in found} == mapping
+    assert ours(yaml_text.write(mapping)) == mapping
+
+
+SIMPLE = st.recursive(
+    st.one_of(st.integers(), st.booleans(), st.none(), st.text(st.sampled_from("ab1 -.%<:,#{}[]'\""), max_size=9)),
+    lambda inner: st.one_of(st.dictionaries(NAMES, inner, max_size=3), st.lists(inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(NAMES, SIMPLE, max_size=4), st.booleans())
+def test_our_reader_reads_what_others_write(mapping: dict[str, Any], flow: bool) -> None:
+    """PyYAML's style, blocks or a flow collection for each key: the same value, or no value, never another one."""
+    text = "".join(yaml.safe_dump({key: value}, default_flow_style=flow, width=10**6)[1 if flow else 0 : -2 if flow else None] + "\n"
+                   for key, value in mapping.items())  # fmt: skip
+    if yaml.safe_load(text) != (mapping or None):
+        return
+    try:
+        assert ours(text) == mapping
+    except InvalidInput as refused:
+        assert "in a form that isn't read here" in str(refused) or "top-level" in str(refused)
 
 
 TEXT = """\
@@ -66,10 +91,18 @@ def test_blocks_join_to_the_same_text() -> None:
 
 def test_values_are_what_yaml_says() -> None:
     read = {block.key: block for block in yaml_text.blocks(TEXT, "file") if block.key}
-    for key in ("apiVersion", "quoted", "map", "empty", "nothing"):
+    for key in ("apiVersion", "quoted", "list", "map", "empty", "nothing"):
         assert yaml_text.value(read[key], "file") == yaml.safe_load(TEXT)[key]
-    with pytest.raises(InvalidInput, match="file holds list in a form"):
-        yaml_text.value(read["list"], "file")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: {b: c, d: \"1 # no\"}  # yes\n", "a: [1, two, {b: x:y}]\n", "a: {b: [c],\n  d: {}, e: 5%}\n", "a: {memory.available: 5%}\n", "a: yes\n",
+     "a:\n- numaNode: 0\n  limits:\n    memory: 1Gi\n- numaNode: 1\n  limits: {memory: 2Gi}\n", "a:\n  b:\n    c: 1\n  # no\n  d: On\n",
+     "a:\n  -  b: 1\n     c: 2\n  - x\n", "a: b#c\n", "a: 1.5\n", "a:\n-\n- b\n", "a: 'it''s'\n", "a: 0-3,8\n", "a: {'b': \"c\", d : e}\n"],
+)  # fmt: skip
+def test_forms_that_people_write(text: str) -> None:
+    assert ours(text) == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +115,7 @@ def test_what_is_not_one_block_mapping(text: str, sentence: str) -> None:
         yaml_text.blocks(text, "file")
 
 
-@pytest.mark.parametrize("text", ["a: {b: c}\n", "a: &x 1\n", "a: |\n  text\n", "a:\n  b:\n    c: 1\n", 'a: "half\n', "a: b\n  c: d\n"])
+@pytest.mark.parametrize("text", ["a: &x 1\n", "a: |\n  text\n", "a: {b\n", "a: {b: c} d\n", 'a: "half\n', "a: b\n  c: d\n", "a: 'half\n", "a: {? b: c}\n", "a:\n    b: 1\n  c: 2\n", "a:\n  b: 1\n  b: 2\n", "a:\n- b\n  c\n"])
 def test_what_is_not_looked_into(text: str) -> None:
-    with pytest.raises(InvalidInput, match="in a form that isn't merged here"):
+    with pytest.raises(InvalidInput, match="in a form that isn't read here"):
         yaml_text.value(yaml_text.blocks(text, "file")[0], "file")
