@@ -26,7 +26,7 @@ BOOT_TIME = 900  # seconds: eight CPUs, emulated on two busy cores
 CHECKS = Path(__file__).parent
 REPOSITORY = Path(__file__).resolve().parents[3]
 RESULTS = CACHE / "kubelet-results"
-RUN_AFTER_BOOT = "ctr -n k8s.io images import --quiet /opt/kubelet/image.tar"
+RUN_AFTER_BOOT = "systemctl start opt-kubelet.mount containerd && ctr -n k8s.io images import /opt/kubelet/image.tar"
 
 
 def up(unused: Sequence[str] = ()) -> None:

@@ -53,7 +53,7 @@ RECIPE = Recipe(
     files={
         # No swap: kubelet would not start before the first run.
         "/etc/fstab": "/dev/vda2 / ext4 errors=remount-ro 0 1\n"
-        f"LABEL={LABEL} /opt/{LABEL} ext4 ro,nofail,x-systemd.device-timeout=10s 0 0\n",
+        f"LABEL={LABEL} /opt/{LABEL} ext4 ro,nofail,x-systemd.device-timeout=180s 0 0\n",
         "/etc/containerd/config.toml": CONTAINERD,
         "/etc/systemd/system/kubelet.service": SERVICE,
         "/var/lib/kubelet/config.yaml": CONFIGURATION,
