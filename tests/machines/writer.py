@@ -148,6 +148,8 @@ def _write_nodes(machine: Machine, tree: Tree) -> None:
         cpus = machine.cpus(node.cores)
         folder = f"{NODE}/node{node.id}"
         tree.values(folder, {"cpulist": cpulist(cpus), "cpumap": cpumask(cpus, machine.bits), "distance": " ".join(map(str, row))})
+        for cpu in cpus:
+            tree.link(f"{folder}/cpu{cpu}", f"../../cpu/cpu{cpu}")
         total, free = node.memory >> 10, node.memory * 15 // 16 >> 10
         lines = {"MemTotal": total, "MemFree": free, "MemUsed": total - free, "SwapCached": 0, "Active": 0, "Inactive": 0,
                  "Unevictable": 0, "Mlocked": 0, "Dirty": 0, "Writeback": 0, "FilePages": 0, "Mapped": 0, "AnonPages": 0, "Shmem": 0,

@@ -1,0 +1,146 @@
+// Package node is what kubelet makes of its configuration before it constructs its managers.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+
+	"gpufleet.node/oracle/machine"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
+	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/kubelet/cadvisor"
+	"k8s.io/kubernetes/pkg/kubelet/cm"
+	"k8s.io/kubernetes/pkg/kubelet/eviction"
+	evictionapi "k8s.io/kubernetes/pkg/kubelet/eviction/api"
+	"k8s.io/utils/cpuset"
+)
+
+// Node is a machine with a configured kubelet.
+type Node struct {
+	Machine       *machine.Info
+	Configuration *kubeletconfig.KubeletConfiguration
+	Manager       cm.NodeConfig
+	Reservation   v1.ResourceList
+}
+
+// Read makes a node of a machine and a KubeletConfiguration in JSON, with kubelet's defaults and its own reading of amounts.
+func Read(ctx context.Context, info *machine.Info, configuration json.RawMessage) (*Node, error) {
+	c, err := decode(ctx, configuration)
+	if err != nil {
+		return nil, err
+	}
+	if err := setGates(c.FeatureGates); err != nil {
+		return nil, err
+	}
+	node := &Node{Machine: info, Configuration: c}
+	reserved, err := cpuset.Parse(c.ReservedSystemCPUs)
+	if err != nil {
+		return nil, err
+	}
+	if reserved.Size() > 0 {
+		delete(c.KubeReserved, "cpu")
+		if c.SystemReserved == nil {
+			c.SystemReserved = map[string]string{}
+		}
+		c.SystemReserved["cpu"] = strconv.Itoa(reserved.Size())
+	}
+	system, err := amounts(c.SystemReserved)
+	if err != nil {
+		return nil, err
+	}
+	kube, err := amounts(c.KubeReserved)
+	if err != nil {
+		return nil, err
+	}
+	thresholds, err := eviction.ParseThresholdConfig([]string{}, c.EvictionHard, nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	node.Manager = cm.NodeConfig{
+		NodeAllocatableConfig:        cm.NodeAllocatableConfig{KubeReserved: kube, SystemReserved: system, ReservedSystemCPUs: reserved, HardEvictionThresholds: thresholds},
+		CPUManagerPolicy:             c.CPUManagerPolicy,
+		CPUManagerPolicyOptions:      c.CPUManagerPolicyOptions,
+		MemoryManagerPolicy:          c.MemoryManagerPolicy,
+		MemoryManagerReservedMemory:  c.ReservedMemory,
+		TopologyManagerPolicy:        c.TopologyManagerPolicy,
+		TopologyManagerScope:         c.TopologyManagerScope,
+		TopologyManagerPolicyOptions: c.TopologyManagerPolicyOptions,
+	}
+	node.Reservation = reservation(node.Manager.NodeAllocatableConfig, cadvisor.CapacityFromMachineInfo(info))
+	return node, nil
+}
+
+// decode reads a configuration as kubelet does a file. Its kind needn't be given.
+func decode(ctx context.Context, configuration json.RawMessage) (*kubeletconfig.KubeletConfiguration, error) {
+	fields := map[string]any{}
+	if err := json.Unmarshal(configuration, &fields); err != nil {
+		return nil, err
+	}
+	fields["apiVersion"], fields["kind"] = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	_, codecs, err := scheme.NewSchemeAndCodecs()
+	if err != nil {
+		return nil, err
+	}
+	return decodeConfiguration(ctx, codecs, text)
+}
+
+var gates map[string]bool
+
+// setGates sets the process's feature gates, which can be done once: another set needs another process.
+func setGates(wanted map[string]bool) error {
+	if gates != nil {
+		if len(gates) != len(wanted) || len(gates) > 0 && !reflect.DeepEqual(gates, wanted) {
+			return fmt.Errorf("this process has feature gates %v; ask another one with %v", gates, wanted)
+		}
+		return nil
+	}
+	gates = map[string]bool{}
+	for name, on := range wanted {
+		gates[name] = on
+	}
+	return utilfeature.DefaultMutableFeatureGate.SetFromMap(wanted)
+}
+
+func amounts(given map[string]string) (v1.ResourceList, error) {
+	list := v1.ResourceList{}
+	for name, text := range given {
+		quantity, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", name, text, err)
+		}
+		list[v1.ResourceName(name)] = quantity
+	}
+	return list, nil
+}
+
+// reservation is kubelet's sum for node allocatable: what is reserved for the system and for kubelet, and the hard eviction threshold.
+func reservation(c cm.NodeAllocatableConfig, capacity v1.ResourceList) v1.ResourceList {
+	evicted := v1.ResourceList{}
+	for _, threshold := range c.HardEvictionThresholds {
+		if threshold.Signal == evictionapi.SignalMemoryAvailable {
+			memory := capacity[v1.ResourceMemory]
+			evicted[v1.ResourceMemory] = *evictionapi.GetThresholdQuantity(threshold.Value, &memory)
+		}
+	}
+	sums := v1.ResourceList{}
+	for name := range capacity {
+		sum := resource.NewQuantity(0, resource.DecimalSI)
+		for _, part := range []v1.ResourceList{c.SystemReserved, c.KubeReserved, evicted} {
+			sum.Add(part[name])
+		}
+		if !sum.IsZero() {
+			sums[name] = *sum
+		}
+	}
+	return sums
+}
