@@ -1,0 +1,136 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A machine as kubelet's resource managers see it: sets of CPUs and of NUMA nodes as integers, bit n for CPU or node n.
+
+kubelet knows it from cadvisor. Three things differ from the topology as facts have it: a socket is a package id, averages over the whole
+machine ("CPUs per core") stand for the size of every core, socket and cache, and an L3 cache is only told from its neighbours where
+it is not the whole NUMA node's. Sources: cadvisor's utils/sysinfo, pkg/kubelet/cm/cpumanager/topology/topology.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Callable, Dict, Iterator, List, Mapping, Tuple
+
+from .topology import Topology
+
+Groups = Mapping[int, int]
+
+# int.bit_count came with Python 3.10.
+popcount: Callable[[int], int] = getattr(int, "bit_count", None) or (lambda bits: bin(bits).count("1"))
+
+
+def bits_of(mask: int) -> Iterator[int]:
+    """The numbers in a mask, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def lowest(mask: int, count: int) -> int:
+    """The ``count`` lowest members of a mask."""
+    taken = 0
+    while mask and count > 0:
+        low = mask & -mask
+        taken |= low
+        mask ^= low
+        count -= 1
+    return taken
+
+
+@lru_cache(maxsize=64)
+def subsets(mask: int) -> Tuple[int, ...]:
+    """All subsets of a mask but the empty one, those with fewer members first."""
+    found: List[int] = []
+    for bit in bits_of(mask):
+        found += [1 << bit] + [one | 1 << bit for one in found]
+    return tuple(sorted(found, key=lambda one: (popcount(one), one)))
+
+
+def sums(per_bit: Mapping[int, int], masks: Tuple[int, ...]) -> Dict[int, int]:
+    """For each mask the sum of what its members have. ``masks`` are all subsets of a set, smaller ones first."""
+    total = {0: 0}
+    for mask in masks:
+        low = mask & -mask
+        total[mask] = total[mask ^ low] + per_bit.get(low.bit_length() - 1, 0)
+    return total
+
+
+@dataclass(frozen=True)
+class Cpus:
+    """The CPUs. Each group is keyed by kubelet's id: NUMA node, package id, lowest CPU of the core, cache id."""
+
+    all: int
+    numa: Groups
+    sockets: Groups
+    cores: Groups
+    caches: Groups
+    # averages, rounded down, as kubelet takes them
+    per_core: int
+    per_socket: int
+    per_cache: int
+    # the same cores by NUMA node, socket and cache, in ascending order of their ids
+    cores_of_numa: Mapping[int, Tuple[Tuple[int, int], ...]]
+    cores_of_socket: Mapping[int, Tuple[Tuple[int, int], ...]]
+    cores_of_cache: Mapping[int, Tuple[Tuple[int, int], ...]]
+
+    @property
+    def numa_above_sockets(self) -> bool:
+        """Whether kubelet takes NUMA nodes for the larger unit: as many sockets or more."""
+        return len(self.sockets) >= len(self.numa)
+
+    def nodes_of(self, cpus: int) -> int:
+        """The NUMA nodes of CPUs, as a mask."""
+        return sum(1 << node for node, members in self.numa.items() if members & cpus)
+
+    def in_nodes(self, nodes: int) -> int:
+        """The CPUs of NUMA nodes."""
+        return sum(self.numa[node] for node in bits_of(nodes) if node in self.numa)
+
+    def sockets_of_nodes(self, nodes: int) -> List[int]:
+        """The sockets that have CPUs on these NUMA nodes."""
+        cpus = self.in_nodes(nodes)
+        return [socket for socket, members in self.sockets.items() if members & cpus]
+
+    def in_one_cache(self, cpus: int) -> bool:
+        """Whether all these CPUs share one cache."""
+        return any(cpus & ~members == 0 for members in self.caches.values())
+
+
+def cpus_of(topology: Topology) -> Cpus:
+    """kubelet's view of the CPUs."""
+    online = topology.cpus.online.bits
+    numa = {node.id: node.cpus.bits for node in topology.numa_nodes if node.cpus}
+    sockets: Dict[int, int] = {}
+    for package in topology.packages:
+        sockets[package.id] = sockets.get(package.id, 0) | package.cpus.bits
+    sockets = sockets or {0: online}
+    cores = {core.first: core.bits for core in topology.cores}
+    ordered = sorted(cores.items())
+    caches = _caches(topology, sockets)
+    count = popcount(online)
+    return Cpus(
+        online, numa, sockets, cores, caches,
+        count // max(len(cores), 1), count // max(len(sockets), 1), count // max(len(caches), 1),
+        *({id_: tuple(core for core in ordered if core[1] & members) for id_, members in groups.items()}
+          for groups in (numa, sockets, caches)),
+    )  # fmt: skip
+
+
+def _caches(topology: Topology, sockets: Mapping[int, int]) -> Dict[int, int]:
+    """CPUs by cache id: an L3 cache that spans a NUMA node, or none at all, counts as the socket."""
+    caches: Dict[int, int] = {}
+    left = topology.cpus.online.bits
+    for number, group in enumerate(topology.l3_groups):
+        node = topology.node_of(group.cpus.first)
+        threads = next(len(core) for core in topology.cores if group.cpus.first in core)
+        cores = sum(1 for core in topology.cores if node and core <= node.cpus)
+        if len(group.cpus) != cores * threads:
+            caches[number] = caches.get(number, 0) | group.cpus.bits
+            left &= ~group.cpus.bits
+    for socket, members in sockets.items():
+        if members & left:
+            caches[socket] = caches.get(socket, 0) | members & left
+    return caches

@@ -1,0 +1,230 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A pod as kubelet's resource managers see it: containers, amounts and the QoS class.
+
+Amounts are integers by resource name: "cpu" in thousandths of a CPU, "memory" and "hugepages-<size>" in bytes, anything else a count.
+Sources: pkg/apis/core/v1/defaults.go, pkg/apis/core/v1/helper/qos/qos.go, k8s.io/component-helpers/resource/helpers.go, KEP-753, KEP-2837.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from .errors import InvalidInput, unknown_name
+from .quantity import format_bytes, parse_quantity
+
+CPU, MEMORY, HUGEPAGES = "cpu", "memory", "hugepages-"
+GPU = "nvidia.com/gpu"
+
+GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
+
+Amounts = Mapping[str, int]
+
+_NOTHING: Amounts = {}
+_SHORT_FORM = ("name", "namespace", "cpus", "memory", "gpus", "resources", "qos")
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container. ``kind``: "app", "init" (runs to its end before the next starts) or "sidecar" (an init container that keeps running)."""
+
+    name: str
+    requests: Amounts
+    limits: Amounts
+    kind: str = "app"
+
+    @property
+    def guaranteed(self) -> bool:
+        """CPU and memory are requested, and limited to the request."""
+        return all(self.requests.get(name, 0) and self.requests.get(name) == self.limits.get(name) for name in (CPU, MEMORY))
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod. ``key`` tells it from others: its uid where it has one, else namespace/name.
+
+    ``containers`` are in the order of admission: init containers and sidecars first. ``requests`` and ``limits`` are those of the pod
+    level; both None when the pod has no such field. ``qos`` is the class that the API server has written into its status.
+    """
+
+    key: str
+    name: str
+    containers: Tuple[Container, ...]
+    requests: Optional[Amounts] = None
+    limits: Optional[Amounts] = None
+    overhead: Amounts = field(default_factory=dict)
+    qos: Optional[str] = None
+
+    @property
+    def has_pod_level(self) -> bool:
+        """Whether requests or limits of the pod as a whole are set."""
+        return any(_is_pod_level(name) for name in (*(self.requests or ()), *(self.limits or ())))
+
+    def qos_class(self, pod_level: bool) -> str:
+        """The QoS class; ``pod_level``: kubelet knows pod-level resources, which then decide alone."""
+        if self.qos:
+            return self.qos
+        if pod_level and self.has_pod_level:
+            return _qos(self.requests or {}, self.limits or {})
+        classes = {_qos(one.requests, one.limits) for one in self.containers} or {BEST_EFFORT}
+        return classes.pop() if len(classes) == 1 else BURSTABLE
+
+    def total_requests(self, pod_level: bool) -> Dict[str, int]:
+        """What scheduler and kubelet count the pod for."""
+        total = combined([(one.kind, one.requests) for one in self.containers])
+        if pod_level:
+            total.update((name, amount) for name, amount in (self.requests or {}).items() if _is_pod_level(name))
+        for name, amount in self.overhead.items():
+            total[name] = total.get(name, 0) + amount
+        return total
+
+    def total_limits(self) -> Dict[str, int]:
+        """The containers' limits taken together: what kubelet counts devices by."""
+        return combined([(one.kind, one.limits) for one in self.containers])
+
+
+def combined(parts: List[Tuple[str, Amounts]]) -> Dict[str, int]:
+    """The amounts of (kind, amounts) of a pod's containers, in order, taken together.
+
+    Containers and sidecars add up; an init container needs its own amount beside the sidecars that were started before it, and only
+    the largest of those counts.
+    """
+    long_running: Dict[str, int] = {}
+    sidecars: Dict[str, int] = {}
+    peak: Dict[str, int] = {}
+    for kind, amounts in parts:
+        if kind != "init":
+            for name, amount in amounts.items():
+                long_running[name] = long_running.get(name, 0) + amount
+        if kind == "sidecar":
+            for name, amount in amounts.items():
+                sidecars[name] = sidecars.get(name, 0) + amount
+        if kind != "app":
+            own = amounts if kind == "init" else _NOTHING
+            for name in {*own, *sidecars}:
+                peak[name] = max(peak.get(name, 0), own.get(name, 0) + sidecars.get(name, 0))
+    return {name: max(long_running.get(name, 0), peak.get(name, 0)) for name in {**long_running, **peak}}
+
+
+def _is_pod_level(resource: str) -> bool:
+    return resource in (CPU, MEMORY) or resource.startswith(HUGEPAGES)
+
+
+def _qos(requests: Amounts, limits: Amounts) -> str:
+    classes = set()
+    for name in (CPU, MEMORY):
+        wanted, limit = requests.get(name, 0), limits.get(name, 0)
+        classes.add(BURSTABLE if wanted != limit else GUARANTEED if wanted else BEST_EFFORT)
+    return classes.pop() if len(classes) == 1 else BURSTABLE
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------------------------
+
+
+def parse_pod(value: Any, what: str = "pod") -> Pod:
+    """A pod from a Kubernetes object (a Pod, or anything with a pod template) or from the short form.
+
+    The short form is {name, cpus, memory, gpus, resources: {…}, qos: Guaranteed or Burstable}: one container.
+
+    :raises InvalidInput: names the field
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidInput("%s is %r, not a mapping." % (what, value), "Give a Kubernetes Pod or {name: …, cpus: …, memory: …, gpus: …}.")
+    if "spec" not in value:
+        return _short_form(value, what)
+    spec, metadata = _mapping(value, "spec", what), _mapping(value, "metadata", what)
+    if "template" in spec:
+        spec = _mapping(_mapping(spec, "template", what), "spec", what)
+    containers = tuple(
+        _container(one, kind, "%s.spec.%s[%d]" % (what, part, index))
+        for part, kind in (("initContainers", "init"), ("containers", "app"))
+        for index, one in enumerate(spec.get(part) or ())
+    )
+    if not containers:
+        raise InvalidInput("%s has no containers." % what, "Give spec.containers.")
+    name = str(metadata.get("name") or what)
+    requests, limits = _pod_level(spec, containers, what)
+    return Pod(
+        str(metadata.get("uid") or "%s/%s" % (metadata.get("namespace") or "default", name)),
+        name,
+        containers,
+        requests,
+        limits,
+        _amounts(spec, "overhead", what + ".spec"),
+        (value.get("status") or {}).get("qosClass"),
+    )
+
+
+def _short_form(value: Mapping[str, Any], what: str) -> Pod:
+    for name in value:
+        if name not in _SHORT_FORM:
+            raise unknown_name("field of a pod in short form", str(name), _SHORT_FORM)
+    wanted = dict(_mapping(value, "resources", what))
+    for short, resource in (("cpus", CPU), ("memory", MEMORY), ("gpus", GPU)):
+        if value.get(short) is not None:
+            wanted[resource] = value[short]
+    qos = value.get("qos", GUARANTEED)
+    if qos not in (GUARANTEED, BURSTABLE):
+        raise InvalidInput('%s.qos is "%s".' % (what, qos), "Write Guaranteed (limits equal requests) or Burstable.")
+    requests = _amounts({"it": wanted}, "it", what)
+    if qos == GUARANTEED and not (requests.get(CPU) and requests.get(MEMORY)):
+        raise InvalidInput("%s is Guaranteed and lacks cpus or memory." % what, "Give both, or write qos: Burstable.")
+    limits = requests if qos == GUARANTEED else {name: amount for name, amount in requests.items() if not _is_pod_level(name)}
+    name = str(value.get("name") or what)
+    return Pod("%s/%s" % (value.get("namespace") or "default", name), name, (Container(name, requests, limits),))
+
+
+def _container(value: Any, kind: str, what: str) -> Container:
+    if not isinstance(value, Mapping) or not value.get("name"):
+        raise InvalidInput("%s has no name." % what, "Give every container a name.")
+    resources = _mapping(value, "resources", what)
+    limits = _amounts(resources, "limits", what + ".resources")
+    requests = {**limits, **_amounts(resources, "requests", what + ".resources")}  # the API server's default
+    if kind == "init" and value.get("restartPolicy") == "Always":
+        kind = "sidecar"
+    return Container(str(value["name"]), requests, limits, kind)
+
+
+def _pod_level(spec: Mapping[str, Any], containers: Tuple[Container, ...], what: str) -> Tuple[Optional[Amounts], Optional[Amounts]]:
+    """The pod's own requests and limits with the API server's defaults."""
+    if spec.get("resources") is None:
+        return None, None
+    resources = _mapping(spec, "resources", what + ".spec")
+    requests = dict(_amounts(resources, "requests", what + ".spec.resources"))
+    limits = dict(_amounts(resources, "limits", what + ".spec.resources"))
+    if limits:
+        totals = combined([(one.kind, one.requests) for one in containers])
+        requests = {**limits, **{name: totals[name] for name in (CPU, MEMORY) if name in totals}, **requests}
+    return requests, limits
+
+
+def _mapping(value: Mapping[str, Any], part: str, what: str) -> Mapping[str, Any]:
+    found = value.get(part)
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InvalidInput("%s.%s is %r, not a mapping." % (what, part, found), "Write it as Kubernetes does.")
+    return found
+
+
+def _amounts(value: Mapping[str, Any], part: str, what: str) -> Amounts:
+    """A resource list; like kubelet, a fraction of the smallest unit counts as a whole one."""
+    amounts = {}
+    for name, quantity in _mapping(value, part, what).items():
+        exact = parse_quantity(str(quantity) if isinstance(quantity, float) else quantity, "%s.%s.%s" % (what, part, name))
+        amounts[str(name)] = -int(-exact * (1000 if name == CPU else 1) // 1)
+    return amounts
+
+
+def describe(amounts: Amounts) -> str:
+    """Amounts for people: "16 CPUs, 128Gi memory, 4 nvidia.com/gpu"."""
+    words = []
+    for name, amount in amounts.items():
+        if name == CPU:
+            words.append("%g CPUs" % (amount / 1000))
+        elif name == MEMORY or name.startswith(HUGEPAGES):
+            words.append("%s %s" % (format_bytes(amount), name))
+        else:
+            words.append("%d %s" % (amount, name))
+    return ", ".join(words)
