@@ -10,10 +10,10 @@ export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/playbooks/collections
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit lint sanity molecule bench variables build clean vm-up vm-ssh vm-down test-vm
+.PHONY: help venv demo test unit lint sanity molecule bench kubelet-tables variables build clean vm-up vm-ssh vm-down test-vm
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.run ## build the example fleet, run playbooks/site.yml on it twice, show plans and changes
 	$(BIN)/python playbooks/demo/demo.py
@@ -40,6 +40,9 @@ vm-down: ## end the virtual machines, or NODE= only, and throw their disks away
 
 test-vm: venv ## provision real NUMA nodes through a reboot: half an hour, and some minutes more to build their images once
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm test
+
+kubelet-tables: venv ## write kubelet's options and feature gates by minor from kubelet's own tables (go, the module proxy)
+	$(BIN)/python tests/oracle/kubelet_tables.py
 
 variables: $(VENV)/.run ## write the table of variables in README.md from the code
 	$(BIN)/python scripts/variables.py
