@@ -10,7 +10,7 @@ export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/playbooks/collections
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit lint sanity molecule bench kubelet-tables variables build clean vm-up vm-ssh vm-down test-vm
+.PHONY: help venv demo test unit lint sanity molecule bench kubelet-tables variables build clean vm-up vm-ssh vm-down test-vm test-vm-faults
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,8 +38,11 @@ vm-ssh: ## a shell on the virtual machine NODE=
 vm-down: ## end the virtual machines, or NODE= only, and throw their disks away
 	$(BIN)/python tests/vm down $(NODE)
 
-test-vm: venv ## provision real NUMA nodes through a reboot: half an hour, and some minutes more to build their images once
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm test
+test-vm: venv ## provision real NUMA nodes, or NODE= only, through a reboot: half an hour, some minutes more to build their images once
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm test $(NODE)
+
+test-vm-faults: venv ## what goes wrong on a node: killed runs, lost power, a full disk, a wrong clock: half an hour
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm faults
 
 kubelet-tables: venv ## write kubelet's options and feature gates by minor from kubelet's own tables (go, the module proxy)
 	$(BIN)/python tests/oracle/kubelet_tables.py

@@ -1,4 +1,5 @@
-"""The virtual machines of the test bed: `python tests/vm up [NODE…]`, `ssh NODE [COMMAND…]`, `down [NODE…]`, `test`.
+"""The virtual machines of the test bed: `python tests/vm up [NODE…]`, `ssh NODE [COMMAND…]`, `down [NODE…]`, `test [NODE…]`, `faults`;
+`lacking [NODE…]` says what keeps machines from running here, if anything.
 
 Run as root on Debian or Ubuntu.
 """
@@ -11,23 +12,27 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from typing import Sequence
+from pathlib import Path
+from typing import Mapping, Sequence
 
-from image import image
-from machine import NODES, PROGRESS, Machine, leftovers, machines, say
+import report
+import yaml
+from image import image, obtainable
+from machine import NODES, Machine, leftovers, machines, progress, say
 
+FOLDER = Path(__file__).resolve().parent
 PROGRAMS = ("qemu-system-x86_64", "qemu-img", "debootstrap", "sfdisk", "mke2fs", "ssh")
-PACKAGES = "qemu-system-x86 qemu-utils debootstrap fdisk e2fsprogs openssh-client"
-BOOT_TIME = 400  # seconds, on two busy cores
+PACKAGES = "qemu-system-x86 qemu-utils debootstrap debian-archive-keyring fdisk e2fsprogs openssh-client"
+BOOT_TIME = 600  # seconds, on two busy cores
 
 
 def up(names: Sequence[str]) -> None:
     """Boot the machines (all when none is named) on fresh disks; those that run are left alone. One after the other: cores are few."""
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
-    if missing or os.geteuid():
-        sys.exit(f"This needs root and {', '.join(missing) or 'nothing else'}: apt-get install {PACKAGES}")
+    reason = _lacking()
+    if reason:
+        sys.exit(f"{reason}: apt-get install {PACKAGES}")
     for machine in _chosen(names):
         if not machine.pid:
             machine.remove()
@@ -48,28 +53,78 @@ def ssh(names: Sequence[str]) -> None:
     os.execvp("ssh", machine.ssh(*names[1:]))
 
 
-def test(arguments: Sequence[str]) -> None:
-    """The molecule scenario `vm`, on machines made for it. Whatever comes of it, none is left running."""
+def test(names: Sequence[str]) -> None:
+    """The molecule scenario `vm` on machines made for it, all or those named. With all of them it writes its part of the report."""
+    chosen = _chosen(names)
+    with tempfile.TemporaryDirectory(prefix="gpufleet-vm-") as scratch:
+        nodes = Path(scratch) / "nodes.yml"
+        inventory = yaml.safe_load(NODES.read_text())
+        inventory["all"]["hosts"] = {machine.name: inventory["all"]["hosts"][machine.name] for machine in chosen}
+        nodes.write_text(yaml.safe_dump(inventory, allow_unicode=True))
+        environment = {"GPUFLEET_VM_NODES": str(nodes), "GPUFLEET_VM_RESULTS": f"{scratch}/results"}
+        took = _run(chosen, ["molecule", "test", "--scenario-name", "vm"], environment)
+        report.write("nodes" if len(chosen) == len(machines()) else None, Path(scratch) / "results", took)
+
+
+def faults(_names: Sequence[str]) -> None:
+    """What goes wrong, on the machine of tests/vm/faults. Writes its part of the report."""
+    nodes = FOLDER / "faults" / "nodes.yml"
+    if nodes != NODES:  # machine.py looks once
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GPUFLEET_VM_NODES": str(nodes)})
     down(list(machines()))
+    up([])
+    with tempfile.TemporaryDirectory(prefix="gpufleet-vm-") as scratch:
+        command = [sys.executable, "-m", "pytest", "-v", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={scratch}/tmp"]
+        # A connection that hangs is given up: machines lose their power here.
+        ssh_arguments = "-o ControlMaster=auto -o ControlPersist=600s -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
+        environment = {"GPUFLEET_VM_RESULTS": scratch, "GPUFLEET_VM_NODE": "f", "ANSIBLE_SSH_ARGS": ssh_arguments}
+        took = _run(list(machines().values()), [*command, str(FOLDER / "faults" / "check_faults.py")], environment)
+        report.write("faults", Path(scratch), took)
+
+
+def lacking(names: Sequence[str]) -> None:
+    """Print what keeps these machines from running here, and fail if there is anything."""
+    reason = _lacking()
+    for name in sorted({machine.shape["image"] for machine in _chosen(names)}):
+        if not reason and not obtainable(name):
+            reason = f"Debian's mirror doesn't answer, and there is no image {name}"
+    print(reason)
+    sys.exit(bool(reason))
+
+
+def _lacking() -> str:
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        return f"without {', '.join(missing)}"
+    return "" if os.geteuid() == 0 else "not root"
+
+
+def _run(chosen: Sequence[Machine], command: Sequence[str], environment: Mapping[str, str]) -> report.Took:
+    """Run the checks with a line of progress now and then. Whatever comes of them, their machines are gone after it.
+
+    :raises SystemExit: with the command's status, if it isn't 0
+    """
+    names = [machine.name for machine in chosen]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    environment = {**os.environ, "GPUFLEET_VM_NODES": str(NODES), "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.Popen(["molecule", "test", "--scenario-name", "vm", *arguments], start_new_session=True, env=environment)
-    done = threading.Event()
-    threading.Thread(target=_report, args=(done,), daemon=True).start()
+    begin, loads = time.monotonic(), [os.getloadavg()[0]]
+    variables = {**os.environ, "GPUFLEET_VM_NODES": str(NODES), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", **environment}
+
+    def state() -> str:
+        loads.append(os.getloadavg()[0])
+        states = [f"{machine.name} {'runs' if machine.pid else 'is off'}" for machine in chosen]
+        return f"testing; {', '.join(states)}; load {loads[-1]:.1f}; {time.strftime('%H:%M:%S')}"
+
+    process = subprocess.Popen(command, cwd=FOLDER.parents[1], start_new_session=True, env=variables)
     try:
-        status = process.wait()
+        with progress(state):
+            status = process.wait()
     finally:
-        done.set()
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
-        down(list(machines()))
-    sys.exit(status)
-
-
-def _report(done: threading.Event) -> None:
-    while not done.wait(PROGRESS):
-        states = [f"{machine.name} {'runs' if machine.pid else 'is off'}" for machine in machines().values()]
-        say(f"testing; {', '.join(states)}; load {os.getloadavg()[0]:.1f}; {time.strftime('%H:%M:%S')}")
+        down(names)
+    if status:
+        sys.exit(status)
+    return report.Took(time.monotonic() - begin, sum(loads) / len(loads), os.cpu_count() or 1)
 
 
 def _chosen(names: Sequence[str]) -> list[Machine]:
@@ -80,7 +135,7 @@ def _chosen(names: Sequence[str]) -> list[Machine]:
     return [known[name] for name in names or known]
 
 
-ACTIONS = {"up": up, "down": down, "ssh": ssh, "test": test}
+ACTIONS = {"up": up, "down": down, "ssh": ssh, "test": test, "faults": faults, "lacking": lacking}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="tests/vm", description=__doc__)

@@ -13,18 +13,19 @@ import os
 import shutil
 import subprocess
 import textwrap
-import threading
+import urllib.request
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Iterator, Optional
 
-from machine import CACHE, KEY, PROGRESS, Machine, say
+from machine import CACHE, KEY, Machine, progress, say
 
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "libpam-systemd", "udev", "kmod", "linux-image-amd64", "grub-pc", "initramfs-tools", "zstd"),
     *("procps", "iproute2", "openssh-server", "python3", "python3-yaml", "numactl", "ethtool", "irqbalance", "tuned"),
 )
+MIRROR = "http://deb.debian.org/debian"
 MIB = 1024 * 1024
 BOOT, SYSTEM, SWAP = 2, 3400, 256  # MiB
 # On the first boot: a boot loader needs real devices, and a swap file blocks on the disk (mke2fs leaves holes for zeros).
@@ -93,12 +94,27 @@ def image(name: str, recipe: Optional[Recipe] = None) -> Path:
     """The image of a recipe (of RECIPES, if none is given), built now if the cache hasn't got it."""
     recipe = recipe or RECIPES[name]
     key = _key()
-    ingredients = json.dumps([asdict(recipe), PACKAGES, FILES, COMMANDS, FIRST_BOOT, [BOOT, SYSTEM, SWAP], key], sort_keys=True)
-    path = CACHE / f"{name}-{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}.raw"
+    path = _path(name, recipe, key)
     with _alone():
         if not path.exists():
             _build(path, recipe, key)
     return path
+
+
+def obtainable(name: str) -> bool:
+    """Whether the image of a recipe of RECIPES is in the cache, or can be made: its packages are there, or Debian's mirror answers."""
+    if _path(name, RECIPES[name], _key()).exists() or _archive(RECIPES[name]).exists():
+        return True
+    try:
+        with urllib.request.urlopen(f"{MIRROR}/dists/{RECIPES[name].release}/Release", timeout=60):
+            return True
+    except OSError:
+        return False
+
+
+def _path(name: str, recipe: Recipe, key: str) -> Path:
+    ingredients = json.dumps([asdict(recipe), PACKAGES, FILES, COMMANDS, FIRST_BOOT, [BOOT, SYSTEM, SWAP], key], sort_keys=True)
+    return CACHE / f"{name}-{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}.raw"
 
 
 @contextmanager
@@ -131,17 +147,24 @@ def _key() -> str:
     return KEY.with_suffix(".pub").read_text()
 
 
+def _archive(recipe: Recipe) -> Path:
+    return CACHE / f"{recipe.release}-{hashlib.sha256(_packages(recipe).encode()).hexdigest()[:12]}.tar"
+
+
+def _packages(recipe: Recipe) -> str:
+    return ",".join((*PACKAGES, *recipe.packages))
+
+
 def _tree(recipe: Recipe) -> Path:
     """A copy of the release's tree as debootstrap leaves it; the tree itself stays in the cache as an archive."""
-    packages = ",".join((*PACKAGES, *recipe.packages))
-    archive = CACHE / f"{recipe.release}-{hashlib.sha256(packages.encode()).hexdigest()[:12]}.tar"
+    archive = _archive(recipe)
     tree = CACHE / f"{recipe.release}.tree"
     shutil.rmtree(tree, ignore_errors=True)
     if archive.exists():
         tree.mkdir()
         run("tar", "-xf", str(archive), "-C", str(tree))
         return tree
-    run("debootstrap", "--variant=minbase", f"--include={packages}", recipe.release, str(tree))
+    run("debootstrap", "--variant=minbase", f"--include={_packages(recipe)}", recipe.release, str(tree), MIRROR)
     unfinished = archive.with_suffix(".unfinished")
     run("tar", "-cf", str(unfinished), "-C", str(tree), "--exclude=./var/cache/apt/archives/*.deb", ".")
     unfinished.rename(archive)
@@ -194,18 +217,7 @@ def run(*command: str, input: str | None = None, env: dict[str, str] | None = No
 
     :raises SystemExit: it failed; with the end of what it printed
     """
-    done = threading.Event()
-
-    def report() -> None:
-        while not done.wait(PROGRESS):
-            say(f"still at: {' '.join(command)[:100]}")
-
-    reporter = threading.Thread(target=report, daemon=True)
-    reporter.start()
-    try:
+    with progress(lambda: f"still at: {' '.join(command)[:100]}"):
         result = subprocess.run(command, input=input, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    finally:
-        done.set()
-        reporter.join()
     if result.returncode:
         raise SystemExit(f"{' '.join(command)[:200]}\nended with status {result.returncode}:\n{result.stdout[-2000:]}")

@@ -13,10 +13,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 import yaml
 
@@ -32,6 +34,24 @@ _START = time.monotonic()
 def say(text: str) -> None:
     """A line of progress with the seconds since the start."""
     print(f"[{time.monotonic() - _START:5.0f} s] {text}", flush=True)
+
+
+@contextmanager
+def progress(text: Callable[[], str]) -> Iterator[None]:
+    """Say how it stands now and then, while something goes on that may take minutes."""
+    done = threading.Event()
+
+    def report() -> None:
+        while not done.wait(PROGRESS):
+            say(text())
+
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        done.set()
+        reporter.join()
 
 
 @dataclass(frozen=True)
@@ -60,13 +80,13 @@ class Machine:
             return None
         return pid if os.fsencode(self.folder) in command else None
 
-    def start(self, image: Path, boot: Sequence[str] = ()) -> None:
-        """Start it on its overlay of ``image``, a fresh one unless there is one; ``boot``: arguments for QEMU that boot something else."""
+    def start(self, image: Optional[Path] = None, boot: Sequence[str] = ()) -> None:
+        """Start it on its disk, a fresh overlay of ``image`` unless there is one; ``boot``: arguments for QEMU that boot something else."""
         if self.pid:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         disk = self.folder / "disk.qcow2"
-        if not disk.exists():
+        if image and not disk.exists():
             _run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(image), "-F", "raw", str(disk))
             _run("qemu-img", "create", "-q", "-f", "qcow2", str(self.folder / "nvme.qcow2"), NVME_SIZE)
         _run(*self.command(disk), *boot)
@@ -77,17 +97,23 @@ class Machine:
         return [
             *("qemu-system-x86_64", "-name", self.name, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "Nehalem"),
             *("-nodefaults", "-vga", "none", "-display", "none", "-serial", f"file:{self.console}", "-daemonize"),
-            *("-pidfile", str(self.folder / "pid"), "-drive", f"file={disk},if=none,id=disk,cache=unsafe,discard=unmap"),
+            *(
+                "-pidfile",
+                str(self.folder / "pid"),
+                "-drive",
+                f"file={disk},if=none,id=disk,discard=unmap,cache={self.shape.get('cache', 'unsafe')}",
+            ),
             *("-device", "virtio-blk-pci,drive=disk,bus=pcie.0", "-device", "virtio-rng-pci,bus=pcie.0"),
             *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22"),
             *_numa(self.shape["numa_nodes"], self.shape.get("threads", 1)),
             *_devices(self.shape, self.folder),
         ]
 
-    def stop(self) -> None:
-        """End it at once, as a loss of power would; its disk stays."""
+    def stop(self, *signals: signal.Signals) -> None:
+        """End it at once; its disk stays. By SIGKILL alone it is as a loss of power: what the machine didn't flush may be lost, and all
+        on a disk whose cache the shape leaves at unsafe."""
         pid = self.pid
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in signals or (signal.SIGTERM, signal.SIGKILL):
             if pid is None or self.pid != pid:
                 return
             os.kill(pid, number)
@@ -111,17 +137,13 @@ class Machine:
 
         :raises SystemExit: it didn't, or QEMU ended; with the last lines of its console
         """
-        begin = said = time.monotonic()
-        while time.monotonic() - begin < seconds:
-            if not self.pid:
-                break
-            if subprocess.run(self.ssh("true"), capture_output=True, check=False).returncode == 0:
-                say(f"{self.name}: up after {time.monotonic() - begin:.0f} s")
-                return
-            if time.monotonic() - said > PROGRESS:
-                said = time.monotonic()
-                say(f"{self.name}: waiting; its console says: {next(iter(self.last_lines(1)), '')}")
-            time.sleep(2)
+        begin = time.monotonic()
+        with progress(lambda: f"{self.name}: waiting; its console says: {next(iter(self.last_lines(1)), '')}"):
+            while self.pid and time.monotonic() - begin < seconds:
+                if subprocess.run(self.ssh("true"), capture_output=True, check=False).returncode == 0:
+                    say(f"{self.name}: up after {time.monotonic() - begin:.0f} s")
+                    return
+                time.sleep(2)
         state = "doesn't answer" if self.pid else "has ended"
         raise SystemExit("\n".join([f"{self.name} {state}. The end of {self.console}:", *self.last_lines(30)]))
 

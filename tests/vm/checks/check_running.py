@@ -57,7 +57,7 @@ def test_hugepages(node: Any, live: dict[str, str], figure: Figure) -> None:
 
 
 def test_swap(node: Any, live: dict[str, str], figure: Figure) -> None:
-    """No swap is in use, though a swap file and a swap partition are there; fstab is as before but for marked lines"""
+    """No swap is in use, though there are a swap file, a swap partition and zram's generator; fstab is as before but for marked lines"""
     assert len(live["/proc/swaps"].strip().splitlines()) == 1
     assert live["/etc/fstab"].replace("#gpufleet-swap-off# ", "") == live["/root/before/etc/fstab"]
     assert live["/etc/fstab"] != live["/root/before/etc/fstab"]
@@ -65,7 +65,10 @@ def test_swap(node: Any, live: dict[str, str], figure: Figure) -> None:
     assert not units
     types = node.run("blkid -o value -s TYPE /dev/vda3 /swapfile")
     assert types.split() == ["swap", "swap"]
-    figure("a swap file and a GPT swap partition, none in use")
+    zram = bool(node.run("ls /usr/lib/systemd/system-generators/zram-generator", check=False))
+    used_before = [line.split()[0] for line in live["/root/before/swaps"].splitlines()[1:]]
+    assert ("/dev/zram0" in used_before) == zram
+    figure(f"a swap file, a GPT swap partition{', compressed memory' if zram else ''}, none in use; before: {', '.join(used_before)}")
 
 
 def test_transparent_hugepages(node: Any, live: dict[str, str], figure: Figure) -> None:
