@@ -107,7 +107,9 @@ def make_topology(
         "threads_per_core": max(len(core) for package in live for core in package),
         "cores": tuple(sorted((core for package in live for core in package if core), key=lambda core: core.first)),
         "packages": tuple(Package(number, union(package)) for number, package in enumerate(live)),
-        "l3_groups": tuple(sorted((L3Group(group, 32 << 20) for group in groups if group), key=lambda group: group.cpus.first)),
+        "l3_groups": tuple(
+            sorted((L3Group(group, 32 << 20, number) for number, group in enumerate(groups) if group), key=lambda group: group.cpus.first)
+        ),
         "numa_nodes": tuple(sorted([*numa, *extra_nodes], key=lambda node: node.id)),
         "memory_bytes": sum(sizes),
         "hugepage_sizes": (2 << 20, 1 << 30),

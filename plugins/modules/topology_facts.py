@@ -133,10 +133,12 @@ ansible_facts:
           elements: dict
           sample: [{id: 0, cpus: "0-95,192-287"}, {id: 1, cpus: "96-191,288-383"}]
         l3_groups:
-          description: Online CPUs that share an L3 cache, ordered by first CPU. C(size_bytes) is null where the kernel shows none.
+          description:
+            - Online CPUs that share an L3 cache, ordered by first CPU. C(size_bytes) is null where the kernel shows none.
+            - C(id) is the kernel's number of the cache, null where it has none; kubelet tells L3 caches apart only by that.
           type: list
           elements: dict
-          sample: [{cpus: "0-7,192-199", size_bytes: 33554432}]
+          sample: [{cpus: "0-7,192-199", size_bytes: 33554432, id: 0}]
         memory_bytes:
           description: MemTotal.
           type: int

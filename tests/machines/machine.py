@@ -378,6 +378,7 @@ def expected(description: dict[str, Any]) -> dict[str, Any]:
 
     packages = [(id_, machine.cpus(core for core in machine.cores if core.package == p)) for p, id_ in enumerate(machine.package_ids)]
     packages = sorted(((id_, cpus) for id_, cpus in packages if cpus), key=lambda package: min(package[1]))
+    l3_groups = sorted(enumerate(map(machine.cpus, machine.groups(caches["l3_cores"]))), key=lambda group: min(group[1], default=0))
     return {
         "architecture": machine.architecture, "page_size": machine.page_size, "kernel_release": machine.description["kernel"]["release"],
         "command_line": machine.description["kernel"]["command_line"],
@@ -386,7 +387,8 @@ def expected(description: dict[str, Any]) -> dict[str, Any]:
         "threads_per_core": max(len(machine.cpus([core])) for core in machine.cores),
         "cores": [cpulist(cpus) for cpus in sets([core] for core in machine.cores)],
         "packages": [{"id": id_, "cpus": cpulist(cpus)} for id_, cpus in packages],
-        "l3_groups": [{"cpus": cpulist(cpus), "size_bytes": size_bytes(caches["l3"])} for cpus in sets(machine.groups(caches["l3_cores"]))],
+        "l3_groups": [{"cpus": cpulist(cpus), "size_bytes": size_bytes(caches["l3"]),
+                       "id": number if machine.architecture == "x86_64" else None} for number, cpus in l3_groups if cpus],
         "numa_nodes": [{"id": node.id, "kind": machine.kind(node), "cpus": cpulist(machine.cpus(node.cores)), "memory_bytes": node.memory,
                         "distances": {other.id: distance for other, distance in zip(nodes, row)}}
                        for node, row in zip(nodes, distances)],

@@ -120,15 +120,15 @@ def cpus_of(topology: Topology) -> Cpus:
 
 
 def _caches(topology: Topology, sockets: Mapping[int, int]) -> Dict[int, int]:
-    """CPUs by cache id: an L3 cache that spans a NUMA node, or none at all, counts as the socket."""
+    """CPUs by cache id: CPUs of an L3 cache that spans a NUMA node, that has no number or that isn't there count as one by socket."""
     caches: Dict[int, int] = {}
     left = topology.cpus.online.bits
-    for number, group in enumerate(topology.l3_groups):
+    for group in topology.l3_groups:
         node = topology.node_of(group.cpus.first)
-        threads = next(len(core) for core in topology.cores if group.cpus.first in core)
+        threads = next((len(core) for core in topology.cores if group.cpus.first in core), 1)
         cores = sum(1 for core in topology.cores if node and core <= node.cpus)
-        if len(group.cpus) != cores * threads:
-            caches[number] = caches.get(number, 0) | group.cpus.bits
+        if group.id is not None and len(group.cpus) != cores * threads:
+            caches[group.id] = caches.get(group.id, 0) | group.cpus.bits
             left &= ~group.cpus.bits
     for socket, members in sockets.items():
         if members & left:

@@ -44,10 +44,14 @@ class Package:
 
 @dataclass(frozen=True)
 class L3Group:
-    """Online CPUs that share one L3 cache: a CCD on EPYC, kubelet's "uncore cache". ``size_bytes`` null when the kernel has no size."""
+    """Online CPUs that share one L3 cache: a CCD on EPYC, kubelet's "uncore cache".
+
+    ``size_bytes`` is null when the kernel has no size, ``id`` when it numbers no caches: kubelet then sees none.
+    """
 
     cpus: CpuSet
     size_bytes: Optional[int] = None
+    id: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,10 @@ class Kubelet:
 
 @dataclass(frozen=True)
 class Software:
-    """Other owners of our settings that are there: tuned's active profile, irqbalance, CRI-O, Docker, Slurm, containerd."""
+    """Other owners of our settings that are there: tuned's active profile, irqbalance, CRI-O, Docker, Slurm, containerd.
+
+    ``containerd_version`` is null when it can't be told; ``containerd_systemd_cgroup``: its containers use the cgroup driver systemd.
+    """
 
     tuned_profile: Optional[str] = None
     irqbalance: bool = False
@@ -174,6 +181,8 @@ class Software:
     docker: bool = False
     slurm: bool = False
     containerd: bool = False
+    containerd_version: Optional[str] = None
+    containerd_systemd_cgroup: bool = False
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def _l3_groups(root: Root, online: CpuSet) -> Tuple[L3Group, ...]:
         if index is not None:
             cache = "%s/cpu%d/cache/index%d" % (SYSTEM, cpu, index)
             shared = (first_cpu_set(root, cache, _SHARED) or CpuSet()) & online | shared
-            found.append(L3Group(shared, _size(root, cache + "/size")))
+            found.append(L3Group(shared, _size(root, cache + "/size"), number(root, cache + "/id")))
         left = left - shared
     return tuple(found)
 
