@@ -1,0 +1,186 @@
+"""The real kubelet"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
+import pytest
+from vm.kubelet.node import Prediction, RealNode, Witnesses, static_pod
+from vm.machine import machines
+
+from ansible_collections.gpufleet.node.plugins.module_utils.core.admission import Placement
+from ansible_collections.gpufleet.node.plugins.module_utils.core.admission_machine import bits_of
+from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
+from ansible_collections.gpufleet.node.plugins.module_utils.core.quantity import parse_quantity
+
+Figure = Callable[[str], None]
+OTHER_RESERVED = "2-3,4-5"  # by default it is the first core of each NUMA node
+
+
+def _two(name: str, memory: str = "64Mi") -> dict[str, Any]:
+    return static_pod(name, {"cpu": "2", "memory": memory})
+
+
+# A NUMA node has two cores of two threads; one core is reserved. Static pods are critical: where requests exceed what the node has, kubelet
+# says that it found no pod to preempt, which pod_fit doesn't predict, so here they don't.
+SPREAD = (
+    _two("first"),
+    static_pod("half-a-core", {"cpu": "1", "memory": "64Mi"}),
+    static_pod("burstable", {"memory": "64Mi"}, limits=False),
+    _two("second"),
+    _two("one-too-many"),
+)
+ALIGNED = (
+    static_pod("across", {"cpu": "4", "memory": "64Mi"}),
+    _two("first", "256Mi"),
+    _two("too-large", "1450Mi"),
+    _two("second", "256Mi"),
+)
+
+
+@pytest.fixture(scope="module")
+def node() -> RealNode:
+    (machine,) = machines().values()
+    return RealNode(machine, {}, {})
+
+
+def test_colocation(node: RealNode, figure: Figure) -> None:
+    """site.yml with profile colocation: kubelet is healthy, and configz and its state say what was planned"""
+    _change(node, figure, gpufleet_profile="colocation")
+
+
+def test_pods_when_spread(node: RealNode, figure: Figure) -> None:
+    """Static pods get the CPUs that pod_fit said, by kubelet's state and by their cgroups, or are refused with the reason it said"""
+    _as_predicted(node, SPREAD, figure, gpufleet_profile="colocation")
+
+
+def test_aligned(node: RealNode, figure: Figure) -> None:
+    """From colocation to aligned: kubelet starts on it at once"""
+    node.remove_pods()
+    _change(node, figure, gpufleet_profile="aligned")
+
+
+def test_pods_when_aligned(node: RealNode, figure: Figure) -> None:
+    """Static pods get the CPUs and the memory of the NUMA node that pod_fit said"""
+    _as_predicted(node, ALIGNED, figure, gpufleet_profile="aligned")
+
+
+def test_reserved(node: RealNode, figure: Figure) -> None:
+    """Other CPUs reserved: kubelet starts on it at once, and pods get what pod_fit said"""
+    node.remove_pods()
+    changed = {"gpufleet_profile": "aligned", "gpufleet_reserved_cpus": OTHER_RESERVED}
+    _change(node, figure, **changed)
+    _as_predicted(node, (_two("first"),), figure, **changed)
+
+
+def test_reboot(node: RealNode, figure: Figure) -> None:
+    """After a reboot kubelet is healthy at its first start, and the static pod has the CPUs that it had"""
+    before = node.witnesses()
+    seconds = node.reboot()
+    after = node.until_seen(lambda seen: seen.decided("first"), 300)
+    _healthy(after)
+    assert after.state_cpus("first") == before.state_cpus("first") != {}
+    assert after.pods["first"]["containers"] == before.pods["first"]["containers"]
+    figure(f"{after.pods['first']['containers']} again, {seconds:.0f} s")
+
+
+def test_back(node: RealNode, figure: Figure) -> None:
+    """Back to colocation: kubelet starts on it at once"""
+    node.remove_pods()
+    _change(node, figure, gpufleet_profile="colocation")
+    _as_predicted(node, (_two("first"),), figure, gpufleet_profile="colocation")
+
+
+def _change(node: RealNode, figure: Figure, **variables: Any) -> None:
+    """Another configuration: site.yml goes well, kubelet has it and didn't fail on the way; a second run has nothing to do."""
+    before = node.witnesses()
+    played = node.provision(**variables)
+    seen = node.until_seen(lambda witnesses: witnesses.healthy and bool(witnesses.configz), 120)
+    _healthy(seen, before)
+    unused, plan = node.hand_over(**variables)
+    _has_plan(seen, plan)
+    again = node.provision(**variables)
+    assert again.changed == 0, again.output
+    policies = ", ".join(seen.configz[key] for key in ("cpuManagerPolicy", "topologyManagerPolicy", "memoryManagerPolicy"))
+    reserved, starts = seen.configz["reservedSystemCPUs"], seen.starts - before.starts
+    figure(f"{policies}, reserved {reserved}; {played.seconds:.0f} s, kubelet started {starts} times and never failed")
+
+
+def _healthy(seen: Witnesses, before: Witnesses | None = None) -> None:
+    assert seen.healthy
+    assert seen.failures == (before.failures if before else 0)
+
+
+def _has_plan(seen: Witnesses, plan: Mapping[str, Any]) -> None:
+    """configz and the state files against the plan."""
+    wanted = plan["kubelet"]["configuration"]
+    differing = {
+        key: value for key, value in wanted.items() if key not in ("apiVersion", "kind") and not _holds(value, seen.configz.get(key))
+    }
+    assert not differing, seen.configz
+    cpu, memory = seen.states["cpu"], seen.states["memory"]
+    assert cpu["policyName"] == wanted["cpuManagerPolicy"]
+    assert CpuSet.parse(cpu["defaultCpuSet"]) == CpuSet.parse(plan["cpus"]["online"])
+    assert memory["policyName"] == wanted["memoryManagerPolicy"]
+    reserved = {int(node): kinds["memoryMap"]["memory"]["systemReserved"] for node, kinds in memory.get("machineState", {}).items()}
+    assert {node: size for node, size in reserved.items() if size} == {
+        one["numaNode"]: int(parse_quantity(one["limits"]["memory"], "reservedMemory")) for one in wanted.get("reservedMemory", [])
+    }
+
+
+def _holds(wanted: Any, found: Any) -> bool:
+    """Whether what was planned is what kubelet has; a mapping may have more, a quantity may be written in another way."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(_holds(value, found.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(_holds, wanted, found))
+    return str(wanted) == str(found) or _is_same_quantity(wanted, found)
+
+
+def _is_same_quantity(one: Any, other: Any) -> bool:
+    try:
+        return parse_quantity(one, "") == parse_quantity(other, "")
+    except Exception:
+        return False
+
+
+def _as_predicted(node: RealNode, pods: Sequence[Mapping[str, Any]], figure: Figure, **variables: Any) -> None:
+    """Add the pods one after the other; each is predicted before."""
+    topology, plan = node.hand_over(**variables)
+    prediction = Prediction(topology, plan["kubelet"]["configuration"])
+    placements = {}
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        verdict = prediction.admit(pod)
+        found = node.add(pod).pods[name]
+        assert (found["phase"] == "Running") == verdict.admitted, (found, verdict)
+        assert found["reason"] == verdict.reason
+        placements.update({(name, one.name): one for one in verdict.containers})
+        if not verdict.admitted:
+            figure(f"{name}: {verdict.reason}")
+    shared = CpuSet.from_int(prediction.state.shared)
+    expected = {key: _cgroup(one, shared) for key, one in placements.items()}
+    seen = node.until_seen(lambda witnesses: _cgroups(witnesses) == expected, 60)  # kubelet looks at its shared pool every ten seconds
+    assert _cgroups(seen) == expected
+    _healthy(seen)
+    for (name, container), one in placements.items():
+        given = seen.state_cpus(name).get(container, CpuSet())
+        assert given.bits == (one.cpus if one.exclusive else 0)
+        blocks = (seen.states["memory"].get("entries") or {}).get(seen.pods[name]["uid"], {}).get(container, [])
+        assert {(tuple(block["numaAffinity"]), block["type"], block["size"]) for block in blocks if block["size"]} == {
+            (tuple(bits_of(block.nodes)), block.kind, block.size) for block in one.memory if block.size
+        }
+        figure(f"{name}: CPUs {expected[name, container][0]}, memory of NUMA nodes {expected[name, container][1] or 'any'}")
+
+
+def _cgroup(placement: Placement, shared: CpuSet) -> tuple[str, str]:
+    """cpuset.cpus and cpuset.mems as they are to be."""
+    return str(CpuSet.from_int(placement.cpus) if placement.cpus else shared), str(CpuSet(placement.memory_nodes) or "")
+
+
+def _cgroups(seen: Witnesses) -> dict[tuple[str, str], tuple[str, str]]:
+    return {
+        (name, container): (str(CpuSet.parse(found["cpus"])), found["mems"])
+        for name, pod in seen.pods.items()
+        for container, found in pod["containers"].items()
+    }
