@@ -3,6 +3,8 @@
 package machine
 
 import (
+	"os"
+
 	model "github.com/google/cadvisor/info/v1"
 	"github.com/google/cadvisor/machine"
 	"github.com/google/cadvisor/utils/sysfs"
@@ -26,5 +28,16 @@ func read() (*Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Info{NumCores: cpus, MemoryCapacity: memory, HugePages: pools, Topology: nodes}, nil
+	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return nil, err
+	}
+	return &Info{
+		NumCores:         cpus,
+		NumPhysicalCores: machine.GetPhysicalCores(cpuinfo),
+		NumSockets:       machine.GetSockets(cpuinfo),
+		MemoryCapacity:   memory,
+		HugePages:        pools,
+		Topology:         nodes,
+	}, nil
 }

@@ -3,6 +3,8 @@
 package machine
 
 import (
+	"os"
+
 	"github.com/google/cadvisor/lib/machine"
 	model "github.com/google/cadvisor/lib/model"
 	"github.com/google/cadvisor/lib/utils/sysfs"
@@ -26,5 +28,16 @@ func read() (*Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Info{NumCores: cpus, MemoryCapacity: memory, HugePages: pools, Topology: nodes}, nil
+	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return nil, err
+	}
+	return &Info{
+		NumCores:         cpus,
+		NumPhysicalCores: machine.GetPhysicalCores(cpuinfo),
+		NumSockets:       machine.GetSockets(cpuinfo),
+		MemoryCapacity:   memory,
+		HugePages:        pools,
+		Topology:         nodes,
+	}, nil
 }

@@ -18,3 +18,17 @@ func Read(root string) (*Info, error) {
 	}
 	return read()
 }
+
+var machines = map[string]*Info{}
+
+// Known is Read for a root that doesn't change.
+func Known(root string) (*Info, error) {
+	if machines[root] == nil {
+		info, err := Read(root)
+		if err != nil {
+			return nil, err
+		}
+		machines[root] = info
+	}
+	return machines[root], nil
+}
