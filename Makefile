@@ -10,7 +10,7 @@ export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/playbooks/collections
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit lint sanity molecule bench kubelet-tables variables build clean vm-up vm-ssh vm-down test-vm test-vm-faults
+.PHONY: help venv demo test unit lint sanity molecule bench kubelet-tables variables build clean vm-up vm-ssh vm-down test-vm test-vm-faults test-kubelet
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test-vm: venv ## provision real NUMA nodes, or NODE= only, through a reboot: hal
 
 test-vm-faults: venv ## what goes wrong on a node: killed runs, lost power, a full disk, a wrong clock: half an hour
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm faults
+
+test-kubelet: venv ## a real kubelet on the plan, in a virtual machine: a quarter of an hour, and ten minutes more to build it once (go)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm kubelet
 
 kubelet-tables: venv ## write kubelet's options and feature gates by minor from kubelet's own tables (go, the module proxy)
 	$(BIN)/python tests/oracle/kubelet_tables.py

@@ -1,5 +1,5 @@
-"""The virtual machines of the test bed: `python tests/vm up [NODE…]`, `ssh NODE [COMMAND…]`, `down [NODE…]`, `test [NODE…]`, `faults`;
-`lacking [NODE…]` says what keeps machines from running here, if anything.
+"""The virtual machines of the test bed: `python tests/vm up [NODE…]`, `ssh NODE [COMMAND…]`, `down [NODE…]`, `test [NODE…]`, `faults`,
+`kubelet`; `lacking [NODE…]` says what keeps machines from running here, if anything.
 
 Run as root on Debian or Ubuntu.
 """
@@ -36,8 +36,7 @@ def up(names: Sequence[str]) -> None:
     for machine in _chosen(names):
         if not machine.pid:
             machine.remove()
-            machine.start(image(machine.shape["image"]))
-            machine.wait(BOOT_TIME)
+            _boot(machine)
 
 
 def down(names: Sequence[str]) -> None:
@@ -68,18 +67,28 @@ def test(names: Sequence[str]) -> None:
 
 def faults(_names: Sequence[str]) -> None:
     """What goes wrong, on the machine of tests/vm/faults. Writes its part of the report."""
-    nodes = FOLDER / "faults" / "nodes.yml"
+    # A connection that hangs is given up: machines lose their power here.
+    _checks_of("faults", "-o ControlMaster=auto -o ControlPersist=600s -o ServerAliveInterval=15 -o ServerAliveCountMax=4")
+
+
+def kubelet(_names: Sequence[str]) -> None:
+    """A real kubelet, on the machine of tests/vm/kubelet. Writes its part of the report."""
+    _checks_of("kubelet", "-o ControlMaster=auto -o ControlPersist=600s -o ServerAliveInterval=30 -o ServerAliveCountMax=20")
+
+
+def _checks_of(part: str, ssh_arguments: str) -> None:
+    """The checks of a folder, on the only machine of its nodes.yml."""
+    nodes = FOLDER / part / "nodes.yml"
     if nodes != NODES:  # machine.py looks once
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GPUFLEET_VM_NODES": str(nodes)})
-    down(list(machines()))
+    (machine,) = machines().values()
+    down([machine.name])
     up([])
     with tempfile.TemporaryDirectory(prefix="gpufleet-vm-") as scratch:
         command = [sys.executable, "-m", "pytest", "-v", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={scratch}/tmp"]
-        # A connection that hangs is given up: machines lose their power here.
-        ssh_arguments = "-o ControlMaster=auto -o ControlPersist=600s -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
-        environment = {"GPUFLEET_VM_RESULTS": scratch, "GPUFLEET_VM_NODE": "f", "ANSIBLE_SSH_ARGS": ssh_arguments}
-        took = _run(list(machines().values()), [*command, str(FOLDER / "faults" / "check_faults.py")], environment)
-        report.write("faults", Path(scratch), took)
+        environment = {"GPUFLEET_VM_RESULTS": scratch, "GPUFLEET_VM_NODE": machine.name, "ANSIBLE_SSH_ARGS": ssh_arguments}
+        took = _run([machine], [*command, str(FOLDER / part / f"check_{part}.py")], environment)
+        report.write(part, Path(scratch), took)
 
 
 def lacking(names: Sequence[str]) -> None:
@@ -97,6 +106,17 @@ def _lacking() -> str:
     if missing:
         return f"without {', '.join(missing)}"
     return "" if os.geteuid() == 0 else "not root"
+
+
+def _boot(machine: Machine) -> None:
+    """Boot it on a fresh disk."""
+    if machine.shape["image"] == "kubelet":
+        from kubelet.boot import boot
+
+        boot(machine)
+    else:
+        machine.start(image(machine.shape["image"]))
+        machine.wait(BOOT_TIME)
 
 
 def _run(chosen: Sequence[Machine], command: Sequence[str], environment: Mapping[str, str]) -> report.Took:
@@ -135,7 +155,7 @@ def _chosen(names: Sequence[str]) -> list[Machine]:
     return [known[name] for name in names or known]
 
 
-ACTIONS = {"up": up, "down": down, "ssh": ssh, "test": test, "faults": faults, "lacking": lacking}
+ACTIONS = {"up": up, "down": down, "ssh": ssh, "test": test, "faults": faults, "kubelet": kubelet, "lacking": lacking}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="tests/vm", description=__doc__)

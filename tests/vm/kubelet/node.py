@@ -118,9 +118,9 @@ class RealNode(Node):
 
     def hand_over(self, **variables: Any) -> tuple[Topology, dict[str, Any]]:
         """The facts and the plan as they are now."""
-        played = self.play(str(FACTS), handed_over=str(RESULTS / "facts.json"), **variables)
+        played = self.play(str(FACTS), handed_over=str(RESULTS), **variables)
         assert played.status == 0, played.output
-        said = json.loads((RESULTS / "facts.json").read_text())
+        said = json.loads((RESULTS / f"{self.machine.name}.json").read_text())
         return from_json(Topology, said["topology"]), said["plan"]
 
     def add(self, pod: Mapping[str, Any]) -> Witnesses:
