@@ -91,6 +91,8 @@ def alignment(
             False, "No static CPU manager allocates CPUs here: a size is aligned when whoever places the job gives it whole L3 groups."
         )
     multiples = _join(sorted({shape.group_size for shape in shapes.values() if shape.group_size}))
+    if not multiples:
+        return Alignment(False, "The reserved CPUs break every L3 group: no size is aligned.")
     if options.get(UNCORE_CACHE) == "true":
         return Alignment(True, "By %s, as long as whole L3 groups are free and jobs ask for multiples of %s." % (UNCORE_CACHE, multiples))
     broken = _broken_groups(topology, cpus)
@@ -99,8 +101,6 @@ def alignment(
             True,
             "The reserved CPUs are whole L3 groups: packed allocation stays aligned while every job asks for multiples of %s." % multiples,
         )
-    if not multiples:
-        return Alignment(False, "The reserved CPUs break every L3 group: no size is aligned.")
     sentence = (
         "The reserved cores break the first L3 group of NUMA nodes %s: kubelet's packed allocation starts inside it, "
         "so no multiple of %s is aligned. "

@@ -23,6 +23,7 @@ STATUSES = (IN_PLACE, DRIFT, PENDING, NOT_APPLICABLE, FOREIGN)
 # What a pending finding waits for.
 REBOOT = "reboot"
 RESTART = "restart"  # of the process or unit that the message names
+REMOVAL = "removal"  # of a file that the unit that the message names would not start on
 INTERRUPT = "interrupt"  # the next one on that line moves it
 COMMAND = "command"  # a command that can't run on a root that isn't live
 

@@ -8,14 +8,14 @@ lines stay as they are, and a comment on top names the keys that are ours, so th
 
 from __future__ import annotations
 
-import json
 import posixpath
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from . import kubelet_merge as merging
 from . import kubelet_rules as rules
-from . import yaml_text
-from .change import FOREIGN, PENDING, RESTART, Artifact, File, Observation, Text
+from . import kubelet_state_unit, yaml_text
+from .change import DRIFT, FOREIGN, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
 from .errors import InvalidInput, unknown_name
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
@@ -27,8 +27,12 @@ KNOWN_FOLDERS = (
     "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
 )
 
+# Distributions whose kubelet is part of their own process, and the file that adds to their configuration.
+EMBEDDED = ("k3s", "rke2")
+ARGUMENTS = "/etc/rancher/%s/config.yaml.d/zz-gpufleet.yaml"
+
 # The keys of the plan's section.
-_SECTION = ("configuration", "version", "distribution", "unit", "config_file", "config_dir", "root_dir", "flags", "restart")
+_SECTION = ("configuration", "version", "distribution", "unit", "config_file", "config_dir", "root_dir", "flags", "restart", "machine")
 
 DROP_IN_COMMENT = "# Written by gpufleet.node from the node's plan; changes made here are overwritten.\n"
 MARK = "# gpufleet.node sets: "
@@ -37,16 +41,15 @@ MARK = "# gpufleet.node sets: "
 SHARED_MAPPINGS = ("evictionHard", "featureGates", "kubeReserved", "systemReserved")
 # Fields that the plan decides, set or not.
 PLANNED = (*rules.WORDS, "cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "reservedSystemCPUs", "reservedMemory")
-# Fields of others that the rules look at.
-_LOOKED_AT = (*SHARED_MAPPINGS, *rules.WORDS, "cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "reservedSystemCPUs",
-              "systemReservedCgroup", "kubeReservedCgroup", "mergeDefaultEvictionSettings")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Reading:
     """What the node has. ``drop_ins`` are the other files of the folder that kubelet reads, in order; ``ours`` paths of drop-ins of ours
-    that are there; ``merged`` other main files that still hold keys of ours. ``states`` are the texts of kubelet's state files by name.
-    ``stale``: kubelet has been running since before its configuration was last written.
+    that are there; ``merged`` other main files that still hold keys of ours. ``states`` are the texts of kubelet's state files by name,
+    ``machine`` what kubelet holds them against (kubelet_state.Machine), ``users`` pods that hold CPUs or memory by them, in words.
+    ``stale``: kubelet has been running since before its configuration was last written. ``restarts``: the plan has it restarted here.
+    ``program`` checks the state files at boot, run by ``interpreter``.
     """
 
     main: Text = None
@@ -56,17 +59,27 @@ class Reading:
     states: Dict[str, str] = field(default_factory=dict)
     own_text: Text = None
     stale: bool = False
+    restarts: bool = False
+    machine: Any = None
+    users: Tuple[str, ...] = ()
+    program: Text = None
+    interpreter: str = "/usr/bin/python3"
 
 
 def main_of(kubelet: Mapping[str, Any]) -> str:
-    """kubelet's main file; "" where it reads drop-ins only."""
-    return kubelet.get("config_file") or ("" if kubelet.get("config_dir") else MAIN_FILE)
+    """kubelet's main file; "" where it has none (k3s and RKE2, which bring their own drop-ins)."""
+    return kubelet.get("config_file") or ("" if kubelet.get("config_dir") or kubelet.get("distribution") in EMBEDDED else MAIN_FILE)
 
 
 def place(kubelet: Mapping[str, Any]) -> str:
-    """The path that our configuration goes to: a drop-in of ours, or kubelet's main file."""
-    folder = kubelet.get("config_dir")
-    return posixpath.join(folder, DROP_IN) if folder else main_of(kubelet)
+    """The path that our configuration goes to: a drop-in of ours, kubelet's main file, or a list of flags for k3s and RKE2.
+
+    Drop-ins only from 1.32 on: kubelets before lost values of other files when they merged them.
+    """
+    folder, version = kubelet.get("config_dir"), kubelet.get("version")
+    if folder and (not version or rules.minor_of(version) >= merging.DROP_IN_MINOR):
+        return posixpath.join(folder, DROP_IN)
+    return main_of(kubelet) or ARGUMENTS % kubelet.get("distribution")
 
 
 def check_section(kubelet: Mapping[str, Any]) -> None:
@@ -93,23 +106,40 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     """
     kubelet = section["kubelet"] or {}
     if not kubelet:
-        return [*_leftovers(reading, ""), _merge_into(MAIN_FILE, {})]
+        return [*_leftovers(reading, ""), _merge_into(MAIN_FILE, {}), *kubelet_state_unit.artifacts({}, None, "")]
     configuration = kubelet["configuration"]
     minor = rules.minor_of(kubelet["version"]) if kubelet["version"] else rules.NEWEST_MINOR
     path, main_file = place(kubelet), main_of(kubelet)
-    if kubelet.get("config_dir"):
-        base = _effective([(main_file, reading.main), *reading.drop_ins.items()])
-        configuration = _override(configuration, base, minor)
-        rules.check({**base, **_joined(base, configuration)}, minor, eviction_defaults_join="evictionHard" not in base)
-        own: List[Artifact] = [File("kubelet configuration", path, lambda _current: DROP_IN_COMMENT + yaml_text.write(configuration))]
+    main, drop_ins, flags = reading.main, dict(reading.drop_ins), dict(kubelet["flags"])
+    own: List[Artifact] = []
+    foreign: List[Artifact] = []
+    if path == main_file:
+        main = merge(main, configuration, main_file)
+        own.append(_merge_into(main_file, configuration))
+        foreign = _foreign(flags, configuration, drop_ins)
+    elif kubelet["config_dir"] and path == posixpath.join(kubelet["config_dir"], DROP_IN):
+        order = merging.in_order({**drop_ins, path: ""})
+        earlier = {other: drop_ins[other] for other in order[: order.index(path)]}
+        configuration = _override(configuration, merging.effective(_as_read(main, main_file), earlier, {}, minor, main_file), minor)
+        foreign = _foreign(flags, configuration, {other: text for other, text in drop_ins.items() if other not in earlier})
+        drop_ins[path] = DROP_IN_COMMENT + yaml_text.write(configuration)
+        own.append(File("kubelet configuration", path, always(drop_ins[path])))
         if main_file:
             own.append(_merge_into(main_file, {}))
     else:
-        merged = merge(reading.main, configuration, main_file)
-        rules.check(_effective([(main_file, merged)]), minor)
-        own = [_merge_into(main_file, configuration)]
+        words = merging.as_flags(configuration)
+        flags = merging.with_words(flags, words)
+        own.append(File("kubelet arguments", path, always(DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": words}))))
+    in_force = merging.effective(_as_read(main, main_file), drop_ins, flags, minor, main_file)
+    rules.check(in_force, minor, rules.machine(kubelet["machine"]))
     changes = any(isinstance(one, File) and one.path == path and one.edit(reading.own_text) != reading.own_text for one in own)
-    return [*_leftovers(reading, path), *own, *_flags(kubelet, configuration), *_restart(kubelet, configuration, reading, changes)]
+    boot = kubelet_state_unit.artifacts(kubelet, reading.program, reading.interpreter)
+    return [*_leftovers(reading, path), *own, *foreign, *boot, *_restart(kubelet, in_force, minor, reading, changes)]
+
+
+def _as_read(main: Text, main_file: str) -> Text:
+    """The main file's text; None of a kubelet without one. A file that isn't there yet counts as empty but for its head."""
+    return main if main is not None or not main_file else yaml_text.write(merging.HEADER)
 
 
 def _leftovers(reading: Reading, keep: str) -> List[Artifact]:
@@ -137,10 +167,10 @@ def merge(current: Text, configuration: Mapping[str, Any], name: str) -> Text:
     parts = yaml_text.blocks(current or "", name)
     before = {path for block in parts for path in _marked(block)}
     parts = [block for block in parts if not _marked(block)]
-    wanted = {key: value for key, value in configuration.items() if key not in rules.HEADER}
+    wanted = {key: value for key, value in configuration.items() if key not in merging.HEADER}
     result = [changed for block in parts for changed in [_merge_block(block, wanted, before, bool(configuration), name)] if changed]
     present = {block.key for block in result}
-    for key, value in ({**rules.HEADER, **wanted} if configuration else {}).items():
+    for key, value in ({**merging.HEADER, **wanted} if configuration else {}).items():
         if key not in present:
             result.append(yaml_text.Block(key, yaml_text.write_key(key, value)))
     if configuration:
@@ -186,93 +216,61 @@ def _merge_block(
 # --- what kubelet reads in the end --------------------------------------------------------------------------------------------------------
 
 
-def _effective(files: List[Tuple[str, Text]]) -> Dict[str, Any]:
-    """The fields that the rules look at, from files in kubelet's order: mappings by key, the rest whole (B17)."""
-    result: Dict[str, Any] = {}
-    for name, text in files:
-        found = _fields(text or "", name)
-        result.update(_joined(result, {key: value for key, value in found.items() if value is not None}))
-    return result
-
-
-def _fields(text: str, name: str) -> Dict[str, Any]:
-    """The fields of one file that the rules look at. kubelet reads JSON too."""
-    if text.lstrip().startswith("{"):
-        try:
-            return {key: value for key, value in json.loads(text).items() if key in _LOOKED_AT or key == "reservedMemory"}
-        except ValueError:
-            raise InvalidInput("%s is neither YAML nor JSON." % name, "Mend the file: kubelet can't read it either.") from None
-    found: Dict[str, Any] = {}
-    for block in yaml_text.blocks(text, name):
-        if block.key == "reservedMemory":
-            found[block.key] = _reserved_memory(block)
-        elif block.key in _LOOKED_AT:
-            found[block.key] = yaml_text.value(block, name)
-    return found
-
-
-def _joined(base: Mapping[str, Any], over: Mapping[str, Any]) -> Dict[str, Any]:
-    return {key: {**base.get(key, {}), **value} if isinstance(value, Mapping) else value for key, value in over.items()}
-
-
-def _reserved_memory(block: yaml_text.Block) -> List[Dict[str, Any]]:
-    """The entries as far as they have the shape that we write; another shape is left to kubelet."""
-    entries: List[Dict[str, Any]] = []
-    for line in block.lines[1:]:
-        key, _colon, text = line.strip().lstrip("- ").partition(":")
-        if key == "numaNode":
-            entries.append({"numaNode": int(text), "limits": {}})
-        elif key == "memory" and entries:
-            entries[-1]["limits"]["memory"] = text.strip().strip("\"'")
-    return entries
-
-
 def _override(configuration: Mapping[str, Any], base: Mapping[str, Any], minor: int) -> Dict[str, Any]:
-    """The drop-in's content. A drop-in can't take an option away, so one that others set and we don't want is set to "false"."""
-    unwanted = {name for name in base.get("cpuManagerPolicyOptions") or {} if name not in configuration.get("cpuManagerPolicyOptions", {})}
-    if not unwanted:
-        return dict(configuration)
-    if configuration["cpuManagerPolicy"] != "static":
-        raise InvalidInput(
-            "kubelet exits when CPU manager policy none has options, and another of its files sets %s." % ", ".join(sorted(unwanted)),
-            "Take them out there.",
-        )
-    options = {**configuration.get("cpuManagerPolicyOptions", {}), **dict.fromkeys(sorted(unwanted), "false")}
-    gates = {**configuration.get("featureGates", {}), **rules.gates_for(options, {}, minor)}
-    return {**configuration, "cpuManagerPolicyOptions": options, **({"featureGates": gates} if gates else {})}
+    """The drop-in's content. It adds and overrides, so an option of others that we don't want is set to what is no option: "false".
+
+    :raises InvalidInput: options of others beside CPU manager policy none, on which kubelet exits whatever they are set to
+    """
+    result = dict(configuration)
+    for key in ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions"):
+        ours = configuration.get(key, {})
+        unwanted = sorted(set(base.get(key) or {}) - set(ours))
+        if unwanted and key == "cpuManagerPolicyOptions" and configuration["cpuManagerPolicy"] != "static":
+            raise InvalidInput(
+                "kubelet exits when CPU manager policy none has options, and another of its files sets %s." % ", ".join(unwanted),
+                "Take them out there.",
+            )
+        if unwanted:
+            result[key] = {**ours, **{name: rules.OFF.get(name, "false") for name in unwanted}}
+    gates = {
+        **configuration.get("featureGates", {}),
+        **rules.gates_for(result.get("cpuManagerPolicyOptions", {}), result.get("topologyManagerPolicyOptions", {}), minor),
+    }
+    return {**result, **({"featureGates": gates} if gates else {})}
+
+
+def _foreign(flags: Mapping[str, str], configuration: Mapping[str, Any], later: Mapping[str, str]) -> List[Artifact]:
+    """Flags, and drop-ins that come after ours, which set something that is ours: kubelet takes theirs."""
+    found: List[Artifact] = [
+        Observation("kubelet flag --%s" % flag, FOREIGN, "kubelet is started with it, and it beats %s in the file" % merging.FLAGS[flag])
+        for flag in sorted(flags)
+        if merging.FLAGS.get(flag) in configuration
+    ]
+    for path in merging.in_order(later):
+        theirs = merging.fields(later[path], path)
+        beaten = sorted(key for key in theirs if key in configuration and theirs[key] != configuration[key])
+        if beaten:
+            found.append(Observation(path, FOREIGN, "kubelet reads it after ours, and it sets %s" % ", ".join(beaten)))
+    return found
 
 
 # --- what waits for kubelet ---------------------------------------------------------------------------------------------------------------
 
 
-def _flags(kubelet: Mapping[str, Any], configuration: Mapping[str, Any]) -> List[Artifact]:
-    return [
-        Observation(
-            "kubelet flag --%s" % flag.lstrip("-"),
-            FOREIGN,
-            "kubelet is started with it, and it beats %s in the file" % rules.FLAGS[flag.lstrip("-")],
-        )
-        for flag in sorted(kubelet.get("flags") or {})
-        if rules.FLAGS.get(flag.lstrip("-")) in configuration
-    ]
+def _restart(kubelet: Mapping[str, Any], in_force: Mapping[str, Any], minor: int, reading: Reading, changes: bool) -> List[Artifact]:
+    """kubelet reads its configuration at its start, and refuses to start on state files of another one (A1): then a mere restart would be
+    the end of it, so none is asked for. Where the plan has kubelet restarted, all of this is drift, which the module mends."""
+    status = DRIFT if reading.restarts else PENDING
+    found: List[Artifact] = []
+    if reading.states:
+        from .kubelet_state import stale_because  # only nodes with kubelet at work pay for it
 
-
-def _restart(kubelet: Mapping[str, Any], configuration: Mapping[str, Any], reading: Reading, changes: bool) -> List[Artifact]:
-    """kubelet reads its configuration at its start, and refuses to start on state files of another policy (A1): then a mere restart
-    would be the end of it, so none is asked for."""
-    wanted = {"cpu_manager_state": configuration["cpuManagerPolicy"], "memory_manager_state": configuration["memoryManagerPolicy"]}
-    blocking = [name for name, text in reading.states.items() if _state_policy(text) != wanted[name]]
-    if blocking:
-        message = "is of another policy than %s, so kubelet will not start on it: drain, stop %s, remove the file, start it"
-        return [Observation(name, PENDING, message % (wanted[name], kubelet["unit"])) for name in blocking]
-    if changes or reading.stale:
-        return [Observation(kubelet["unit"], PENDING, "reads its configuration when it is restarted", RESTART)]
-    return []
-
-
-def _state_policy(text: str) -> Optional[str]:
-    try:
-        state = json.loads(text)
-    except ValueError:
-        return None
-    return state.get("policyName") if isinstance(state, dict) else None
+        for name, text in reading.states.items():
+            reason = stale_because(name, text, in_force, reading.machine, minor)
+            if reason:
+                held = " (%s)" % ", ".join(reading.users) if reading.users else ""
+                message = "kubelet would not start on it, because %s: drain%s, stop %s, remove the file, start it"
+                found.append(Observation(name, status, message % (reason, held, kubelet["unit"]), REMOVAL))
+    if not found and (changes or reading.stale):
+        found.append(Observation(kubelet["unit"], status, "reads its configuration when it is restarted", RESTART))
+    return found

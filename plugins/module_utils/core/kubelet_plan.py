@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import kubelet_rules as rules
 from .errors import InvalidInput
+from .kubelet_merge import EVICTION_DEFAULTS, FLAGS, HEADER
 from .notes import Notes
 from .partition import Partition
 from .policy import Policy
@@ -17,8 +20,30 @@ from .topology import CPU_MEMORY, DEVICE_MEMORY, Kubelet, Topology
 Options = Dict[str, str]
 
 
+# Where the kubelets of the distributions are and what they read, for a distribution that the node doesn't show.
+DISTRIBUTIONS = {
+    "plain": Kubelet("plain", "kubelet.service", config_file="/var/lib/kubelet/config.yaml"),
+    "kubeadm": Kubelet("kubeadm", "kubelet.service", config_file="/var/lib/kubelet/config.yaml"),
+    "kubespray": Kubelet("kubespray", "kubelet.service", config_file="/etc/kubernetes/kubelet-config.yaml"),
+    "k3s": Kubelet("k3s", "k3s-agent.service", config_dir="/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"),
+    "rke2": Kubelet("rke2", "rke2-agent.service", config_dir="/var/lib/rancher/rke2/agent/etc/kubelet.conf.d"),
+}
+
+
+def planned_kubelet(topology: Topology, policy: Policy) -> Optional[Kubelet]:
+    """The kubelet that the plan is for: the node's, with the version and distribution that the variables say; None without one."""
+    kubelet, said = topology.kubelet, policy.kubelet_distribution
+    if said is not None and (kubelet is None or kubelet.unit != DISTRIBUTIONS[said].unit):
+        kubelet = DISTRIBUTIONS[said]
+    if kubelet is None:
+        return None
+    return dataclasses.replace(kubelet, distribution=said or kubelet.distribution, version=policy.kubelet_version or kubelet.version)
+
+
 def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepages: Mapping[int, int], notes: Notes) -> Dict[str, Any]:
-    """The configuration and where it belongs; {} without a kubelet. ``hugepages`` are the planned bytes of them on each NUMA node.
+    """The configuration and where it belongs; {} without a kubelet. ``topology`` has the planned one.
+
+    ``hugepages`` are the planned bytes of them on each NUMA node.
 
     :raises InvalidInput: something that kubelet would refuse, or that can't hold on this machine
     """
@@ -31,13 +56,14 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
                 % policy.profile,
             )
         return {}
-    minor = _minor(policy.kubelet_version or kubelet.version, notes)
-    configuration = _configuration(topology, policy, cpus, hugepages, minor, notes)
-    rules.check(configuration, minor)
+    minor = _minor(kubelet.version, notes)
+    configuration = _configuration(topology, policy, kubelet, cpus, minor, notes)
+    machine = _machine(topology, hugepages, policy.swap == "keep" and bool(topology.swaps))
+    rules.check({"evictionHard": EVICTION_DEFAULTS, **configuration}, minor, rules.machine(machine))
     _report_flags(kubelet, configuration, notes)
     return {
         "configuration": configuration,
-        "version": policy.kubelet_version or kubelet.version or "",
+        "version": kubelet.version or "",
         "distribution": kubelet.distribution,
         "unit": kubelet.unit,
         "config_file": kubelet.config_file or "",
@@ -45,6 +71,21 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
         "root_dir": kubelet.root_dir,
         "flags": dict(kubelet.flags),
         "restart": policy.kubelet_restart,
+        "machine": machine,
+    }
+
+
+def _machine(topology: Topology, hugepages: Mapping[int, int], swap: bool) -> Dict[str, Any]:
+    """What the node holds its files against (``kubelet_rules.machine`` reads it)."""
+    return {
+        "cpus": topology.cpus.online.to_list(),
+        "packages": len(topology.packages),
+        "memory_bytes": topology.memory_bytes,
+        "numa_nodes": [
+            {"id": node.id, "cpus": bool(node.cpus), "memory_bytes": node.memory_bytes, "hugepages_bytes": hugepages.get(node.id, 0)}
+            for node in topology.numa_nodes
+        ],
+        "swap": swap,
     }
 
 
@@ -70,17 +111,16 @@ def _minor(version: Optional[str], notes: Notes) -> int:
     return minor
 
 
-def _configuration(
-    topology: Topology, policy: Policy, cpus: Partition, hugepages: Mapping[int, int], minor: int, notes: Notes
-) -> Dict[str, Any]:
+def _configuration(topology: Topology, policy: Policy, kubelet: Kubelet, cpus: Partition, minor: int, notes: Notes) -> Dict[str, Any]:
     profile = policy.defaults
+    known = minor if kubelet.version else rules.OLDEST_MINOR  # what any kubelet here knows
     cpu_policy = policy.cpu_manager_policy or profile.cpu_manager_policy
-    cpu_options = _cpu_options(topology, policy, notes) if cpu_policy == "static" else _no_options(policy)
-    topology_policy, topology_options = _topology_policy(topology, policy, notes)
+    cpu_options = _cpu_options(topology, policy, known, notes) if cpu_policy == "static" else _no_options(policy)
+    topology_policy, topology_options = _topology_policy(topology, policy, known, notes)
     memory_policy = policy.memory_manager_policy or profile.memory_manager_policy
-    _check_machine(topology, cpu_options, memory_policy)
+    _check_device_memory(topology, memory_policy)
 
-    configuration: Dict[str, Any] = dict(rules.HEADER)
+    configuration: Dict[str, Any] = dict(HEADER)
     configuration["cpuManagerPolicy"] = cpu_policy
     if cpu_options:
         configuration["cpuManagerPolicyOptions"] = cpu_options
@@ -90,15 +130,18 @@ def _configuration(
     configuration["topologyManagerScope"] = policy.topology_manager_scope or profile.topology_manager_scope
     if topology_options:
         configuration["topologyManagerPolicyOptions"] = topology_options
-    known = policy.kubelet_version or (topology.kubelet and topology.kubelet.version)
-    gates = rules.gates_for(cpu_options, topology_options, minor) if known else rules.gates_for_unknown(cpu_options, topology_options)
+    gates = (
+        rules.gates_for(cpu_options, topology_options, minor) if kubelet.version else rules.gates_for_unknown(cpu_options, topology_options)
+    )
     if gates:
         configuration["featureGates"] = gates
-    configuration.update(_reservations(topology, policy, memory_policy, hugepages, notes))
+    configuration.update(_reservations(topology, policy, memory_policy, notes))
     if policy.swap == "keep":  # F27: failSwapOn is still on by default
         configuration["failSwapOn"] = False
         if minor >= 30:
             configuration["memorySwap"] = {"swapBehavior": "NoSwap"}
+    if _lacks_runtime_config(topology, kubelet):
+        configuration["cgroupDriver"] = "systemd"
     _explain(topology, policy, cpu_policy, cpu_options, notes)
     return configuration
 
@@ -112,13 +155,26 @@ def _no_options(policy: Policy) -> Options:
     return {}
 
 
-def _cpu_options(topology: Topology, policy: Policy, notes: Notes) -> Options:
-    """The profile's options, then the user's over them; a default that can't go with what the user asked for steps back."""
+def _cpu_options(topology: Topology, policy: Policy, minor: int, notes: Notes) -> Options:
+    """The profile's options, what this topology gains from, then the user's over them; a default that can't go with what the user asked
+    for steps back."""
     asked = policy.cpu_manager_policy_options
     wanted = [name for name, value in asked.items() if value == "true"]
     options = dict.fromkeys(policy.defaults.cpu_manager_policy_options, "true")
     if len(topology.cpu_nodes) < 2:
         options.pop("distribute-cpus-across-numa", None)
+    divided = any(
+        group.cpus <= node.cpus and topology.threads_per_core < len(group.cpus) < len(node.cpus)
+        for node in topology.cpu_nodes
+        for group in topology.l3_groups
+    )
+    if divided and "distribute-cpus-across-numa" not in options and rules.needs_no_gate("prefer-align-cpus-by-uncorecache", minor):
+        options["prefer-align-cpus-by-uncorecache"] = "true"
+        notes.info(
+            "option_for_topology",
+            "NUMA nodes have several L3 groups: kubelet gives whole ones where it can (prefer-align-cpus-by-uncorecache).",
+            option="prefer-align-cpus-by-uncorecache",
+        )
     for pair in rules.CONFLICTS:
         for mine, theirs in (pair, pair[::-1]):
             if mine in options and mine not in asked and theirs in wanted:
@@ -128,7 +184,7 @@ def _cpu_options(topology: Topology, policy: Policy, notes: Notes) -> Options:
     return {name: value for name, value in sorted(options.items()) if value != "false"}
 
 
-def _topology_policy(topology: Topology, policy: Policy, notes: Notes) -> Tuple[str, Options]:
+def _topology_policy(topology: Topology, policy: Policy, minor: int, notes: Notes) -> Tuple[str, Options]:
     """The topology policy and its options.
 
     kubelet counts every NUMA node, those without CPUs too, exits above 8 under any policy but none, and with the limit raised looks at
@@ -137,9 +193,7 @@ def _topology_policy(topology: Topology, policy: Policy, notes: Notes) -> Tuple[
     chosen = policy.topology_manager_policy or policy.defaults.topology_manager_policy
     options = {name: value for name, value in policy.topology_manager_policy_options.items() if value != "false"}
     count = len(topology.numa_nodes)
-    if chosen == "none" or count <= rules.MAX_NUMA_NODES:
-        return chosen, options
-    if policy.topology_manager_policy is None:
+    if chosen != "none" and count > rules.MAX_NUMA_NODES and policy.topology_manager_policy is None:
         notes.warning(
             "many_numa_nodes",
             "kubelet has topology policies for up to %d NUMA nodes, not for %d: the policy is none instead of %s."
@@ -147,29 +201,40 @@ def _topology_policy(topology: Topology, policy: Policy, notes: Notes) -> Tuple[
             numa_nodes=count, with_cpus=len(topology.cpu_nodes),
         )  # fmt: skip
         return "none", {}
-    limit = options.get("max-allowable-numa-nodes", "0")
-    if not limit.isdigit() or int(limit) < count:
-        raise InvalidInput(
-            "gpufleet_topology_manager_policy is %s on a machine with %d NUMA nodes; kubelet exits above %d."
-            % (chosen, count, rules.MAX_NUMA_NODES),
-            'Choose none, or set gpufleet_topology_manager_policy_options to {max-allowable-numa-nodes: "%d"}.' % count,
+    if chosen != "none" and count > rules.MAX_NUMA_NODES:
+        if count <= _RAISED_NUMA_NODES and rules.needs_no_gate("max-allowable-numa-nodes", minor):
+            options.setdefault("max-allowable-numa-nodes", str(count))
+        notes.warning(
+            "many_numa_nodes",
+            "kubelet compares all subsets of %d NUMA nodes when it admits a pod; from about a dozen on that takes very long." % count,
+            numa_nodes=count, with_cpus=len(topology.cpu_nodes),
+        )  # fmt: skip
+    if (
+        chosen in ("best-effort", "restricted")
+        and "prefer-closest-numa-nodes" not in policy.topology_manager_policy_options
+        and _nodes_are_near_and_far(topology)
+        and rules.needs_no_gate("prefer-closest-numa-nodes", minor)
+    ):
+        options["prefer-closest-numa-nodes"] = "true"
+        notes.info(
+            "option_for_topology",
+            "Some NUMA nodes are nearer to each other than others: of equally many, kubelet takes the nearest (prefer-closest-numa-nodes).",
+            option="prefer-closest-numa-nodes",
         )
-    notes.warning(
-        "many_numa_nodes",
-        "kubelet compares all subsets of %d NUMA nodes when it admits a pod; from about a dozen on that takes very long." % count,
-        numa_nodes=count, with_cpus=len(topology.cpu_nodes),
-    )  # fmt: skip
-    return chosen, options
+    return chosen, dict(sorted(options.items()))
 
 
-def _check_machine(topology: Topology, cpu_options: Options, memory_policy: str) -> None:
-    """What kubelet's managers refuse on this very machine."""
-    if "align-by-socket" in cpu_options and len(topology.packages) > len(topology.cpu_nodes):
-        raise InvalidInput(
-            "kubelet refuses align-by-socket on a machine with more sockets (%d) than NUMA nodes (%d)."
-            % (len(topology.packages), len(topology.cpu_nodes)),
-            "Leave the option out.",
-        )
+_RAISED_NUMA_NODES = 16  # up to here the limit is raised for a policy that was asked for by name
+
+
+def _nodes_are_near_and_far(topology: Topology) -> bool:
+    """Whether it matters which NUMA nodes a job on several gets. kubelet exits where a node's distances are unknown."""
+    nodes = {node.id for node in topology.numa_nodes}
+    remote = {node.distances.get(other.id) for node in topology.cpu_nodes for other in topology.cpu_nodes if other is not node}
+    return len(remote) > 1 and all(nodes <= set(node.distances) for node in topology.numa_nodes)
+
+
+def _check_device_memory(topology: Topology, memory_policy: str) -> None:
     device_nodes = [str(node.id) for node in topology.numa_nodes if node.kind == DEVICE_MEMORY]
     if memory_policy == "Static" and device_nodes:
         raise InvalidInput(
@@ -178,10 +243,34 @@ def _check_machine(topology: Topology, cpu_options: Options, memory_policy: str)
         )
 
 
+def _lacks_runtime_config(topology: Topology, kubelet: Kubelet) -> bool:
+    """Whether kubelet has to be told the cgroup driver, because containerd can't: before 2.0 it has no RuntimeConfig.
+
+    Source: getCgroupDriverFromCRI in cmd/kubelet/app/server.go; kubelets from 1.38 on don't fall back to their configuration.
+
+    :raises InvalidInput: a kubelet that would not start on this containerd, or a containerd whose containers use another cgroup driver
+    """
+    containerd = topology.software.containerd_version or ""
+    if not containerd.startswith(("0.", "1.")) or "containerd" not in kubelet.flags.get("container-runtime-endpoint", "containerd"):
+        return False
+    match = re.match(r"v?1\.(\d+)", kubelet.version or "")
+    if match and int(match.group(1)) >= 38:
+        raise InvalidInput(
+            "containerd %s can't tell its cgroup driver, and kubelet %s insists on that." % (containerd, kubelet.version),
+            "Upgrade containerd to 2.0 or newer before kubelet, or stay with kubelet 1.37.",
+        )
+    if not topology.software.containerd_systemd_cgroup:
+        raise InvalidInput(
+            "containerd %s doesn't use the cgroup driver systemd, and kubelet's has to be the same." % containerd,
+            "Set SystemdCgroup = true for its runtime runc in /etc/containerd/config.toml and restart containerd, or upgrade it to 2.0.",
+        )
+    return True
+
+
 # --- memory -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _reservations(topology: Topology, policy: Policy, memory_policy: str, hugepages: Mapping[int, int], notes: Notes) -> Dict[str, Any]:
+def _reservations(topology: Topology, policy: Policy, memory_policy: str, notes: Notes) -> Dict[str, Any]:
     """kubeReserved, systemReserved, evictionHard and reservedMemory, as far as asked for or needed.
 
     With memory manager Static the whole eviction set is written, so that the sum doesn't hang on what another file says (B3).
@@ -204,7 +293,7 @@ def _reservations(topology: Topology, policy: Policy, memory_policy: str, hugepa
     if policy.eviction_hard or static:
         fields["evictionHard"] = _eviction(topology, policy, notes)
     if static:
-        fields["reservedMemory"] = _reserved_memory(topology, policy, fields, hugepages)
+        fields["reservedMemory"] = _reserved_memory(topology, policy, fields)
         if not policy.kube_reserved and not system:
             notes.info(
                 "no_memory_reserved",
@@ -219,35 +308,38 @@ def _reservations(topology: Topology, policy: Policy, memory_policy: str, hugepa
 
 
 def _share_of_memory(topology: Topology, policy: Policy, notes: Notes) -> str:
-    """A share of the memory beside CPUs, rounded up to bytes. Memory counts in whole GiB, since MemTotal differs a little between boots."""
+    """A share of the memory beside CPUs, rounded up to bytes."""
     if "memory" in policy.system_reserved:
         raise InvalidInput("gpufleet_reserved_memory_percent and gpufleet_system_reserved.memory are both given.", "Keep one of them.")
-    memory = sum(node.memory_bytes for node in topology.cpu_memory_nodes)
-    rounded = (memory + GIB // 2) // GIB * GIB
+    rounded = _whole_gib(sum(node.memory_bytes for node in topology.cpu_memory_nodes))
     size = -(-rounded * (policy.reserved_memory_percent or 0) // 100)
     notes.info("reserved_memory_percent", "%d %% of %d GiB." % (policy.reserved_memory_percent or 0, rounded // GIB), bytes=size)
     return format_bytes(size)
 
 
+def _whole_gib(memory: int) -> int:
+    """Memory that shares are taken of: in whole GiB, since MemTotal differs a little between boots (B4), and a share must not."""
+    return (memory + GIB // 2) // GIB * GIB
+
+
 def _eviction(topology: Topology, policy: Policy, notes: Notes) -> Dict[str, str]:
     """The whole set: a map in kubelet's main file replaces all of its defaults."""
-    eviction = dict(rules.EVICTION_DEFAULTS, **policy.eviction_hard)
+    eviction = dict(EVICTION_DEFAULTS, **policy.eviction_hard)
     threshold = eviction["memory.available"]
     if threshold.endswith("%") and threshold not in ("0%", "100%") and policy.eviction_absolute:
-        size = -(-topology.memory_bytes * round(float(threshold[:-1]) * 1000) // (100000 * MIB)) * MIB
+        memory = _whole_gib(topology.memory_bytes)
+        size = -(-rules.threshold_of({"evictionHard": eviction}, memory) // MIB) * MIB
         eviction["memory.available"] = format_bytes(size)
         notes.info(
-            "eviction_absolute",
-            "%s of the node's memory, written as %s." % (threshold, format_bytes(size)),
-            memory_bytes=topology.memory_bytes,
+            "eviction_absolute", "%s of %d GiB, written as %s." % (threshold, memory // GIB, format_bytes(size)), memory_bytes=memory
         )
     return eviction
 
 
-def _reserved_memory(topology: Topology, policy: Policy, fields: Mapping[str, Any], hugepages: Mapping[int, int]) -> List[Dict[str, Any]]:
+def _reserved_memory(topology: Topology, policy: Policy, fields: Mapping[str, Any]) -> List[Dict[str, Any]]:
     """reservedMemory: kube + system evenly over the NUMA nodes with CPUs and memory in whole MiB, threshold and remainder on the last."""
     total = rules.reserved_total(fields)
-    threshold = total - rules.reserved_total({**fields, "evictionHard": {"memory.available": "0%"}})
+    threshold = rules.threshold_of(fields, None)
     nodes = topology.cpu_memory_nodes
     if not nodes:
         raise InvalidInput(
@@ -273,16 +365,10 @@ def _reserved_memory(topology: Topology, policy: Policy, fields: Mapping[str, An
         amounts = {node.id: share for node in nodes}
         amounts[nodes[-1].id] = total - share * (len(nodes) - 1)
     for node in nodes:
-        amount, room = amounts.get(node.id, 0), max(node.memory_bytes - hugepages.get(node.id, 0), 0)
-        if amount and not node.memory_bytes:
+        if amounts.get(node.id, 0) and not node.memory_bytes:
             raise InvalidInput(
                 "The facts don't say how much memory NUMA node %d has, so memory manager Static can't reserve any there." % node.id,
                 "Take the facts anew from a root with its meminfo, or set gpufleet_memory_manager_policy: None.",
-            )
-        if amount > room:  # kubelet's unsigned arithmetic would wrap
-            raise InvalidInput(
-                "NUMA node %d has %d MiB beside its hugepages; %d MiB can't be reserved there." % (node.id, room // MIB, amount // MIB),
-                "Reserve less, or divide it by gpufleet_reserved_memory.",
             )
     return [{"numaNode": node_id, "limits": {"memory": _megabytes(size)}} for node_id, size in sorted(amounts.items()) if size]
 
@@ -296,7 +382,7 @@ def _megabytes(size: int) -> str:
 
 
 def _report_flags(kubelet: Kubelet, configuration: Mapping[str, Any], notes: Notes) -> None:
-    overriding = {flag: value for flag, value in kubelet.flags.items() if rules.FLAGS.get(flag.lstrip("-")) in configuration}
+    overriding = {flag: value for flag, value in kubelet.flags.items() if FLAGS.get(flag) in configuration}
     if overriding:
         notes.warning(
             "kubelet_flags_override",

@@ -3,57 +3,27 @@
 """What kubelet accepts, by version: policy names, options with their feature gates, and the sums that have to match.
 
 Sources, read at v1.28.0, v1.32.0, v1.34.4, v1.35.4, v1.36.3 and v1.37.2: pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go,
-pkg/kubelet/cm/memorymanager/memory_manager.go, pkg/kubelet/apis/config/validation/, pkg/kubelet/eviction/.
+pkg/kubelet/cm/{container_manager_linux,node_container_manager_linux}.go, pkg/kubelet/cm/memorymanager/, pkg/kubelet/eviction/,
+pkg/kubelet/apis/config/validation/, cmd/kubelet/app/server.go.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Tuple
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
-from .quantity import MIB, format_bytes, parse_bytes
-
-OLDEST_MINOR, NEWEST_MINOR = 28, 37
-
-# What every KubeletConfiguration starts with, each file of it too.
-HEADER = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+from .kubelet_merge import TRUTH_WORDS
+from .kubelet_tables import CPU_OPTIONS, GATES, TOPOLOGY_OPTIONS
+from .kubelet_tables import NEWEST_MINOR as NEWEST_MINOR
+from .kubelet_tables import OLDEST_MINOR as OLDEST_MINOR
+from .quantity import MIB, format_bytes, parse_bytes, parse_quantity
 
 ALPHA, BETA, STABLE = "alpha", "beta", "stable"
-
-
-@dataclass(frozen=True)
-class PolicyOption:
-    """A policy option: the minor from which on it has each stage. An alpha option needs its manager's alpha gate, even to be "false"."""
-
-    manager: str  # CPUManager or TopologyManager
-    stages: Tuple[Tuple[int, str], ...]
-
-    def stage(self, minor: int) -> Optional[str]:
-        """alpha, beta or stable; None: that kubelet doesn't know the option."""
-        reached = [stage for since, stage in self.stages if since <= minor]
-        return reached[-1] if reached else None
-
-    @property
-    def alpha_gate(self) -> str:
-        """The feature gate of this manager's alpha options. (The gates of beta options are on by default.)"""
-        return self.manager + "PolicyAlphaOptions"
-
-
-CPU_OPTIONS = {
-    "full-pcpus-only": PolicyOption("CPUManager", ((23, BETA), (33, STABLE))),
-    "distribute-cpus-across-numa": PolicyOption("CPUManager", ((23, ALPHA), (33, BETA))),
-    "align-by-socket": PolicyOption("CPUManager", ((25, ALPHA),)),
-    "distribute-cpus-across-cores": PolicyOption("CPUManager", ((31, ALPHA),)),
-    "strict-cpu-reservation": PolicyOption("CPUManager", ((32, ALPHA), (33, BETA), (35, STABLE))),
-    "prefer-align-cpus-by-uncorecache": PolicyOption("CPUManager", ((32, ALPHA), (34, BETA), (36, STABLE))),
-}
-TOPOLOGY_OPTIONS = {
-    "prefer-closest-numa-nodes": PolicyOption("TopologyManager", ((26, ALPHA), (28, BETA), (32, STABLE))),
-    "max-allowable-numa-nodes": PolicyOption("TopologyManager", ((31, BETA), (35, STABLE))),
-}
-OUR_GATES = tuple(sorted({option.alpha_gate for option in (*CPU_OPTIONS.values(), *TOPOLOGY_OPTIONS.values())}))
+Rows = Tuple[Tuple[int, Optional[bool], bool], ...]  # of a gate: the minors at which its default or lock changes
 
 # Pairs that make kubelet exit (A16).
 CONFLICTS = (
@@ -71,15 +41,8 @@ WORDS = {
     "memoryManagerPolicy": ("None", "Static"),
 }
 
+OFF = {"max-allowable-numa-nodes": "8"}  # what is the same as leaving an option out; for the others it is "false"
 MAX_NUMA_NODES = 8  # above, a topology policy other than none needs max-allowable-numa-nodes
-
-EVICTION_DEFAULTS = {
-    "memory.available": "100Mi",
-    "nodefs.available": "10%",
-    "nodefs.inodesFree": "5%",
-    "imagefs.available": "15%",
-    "imagefs.inodesFree": "5%",
-}
 
 # What kubelet sets at its start, or demands under protectKernelDefaults. Source: setupKernelTunables in container_manager_linux.go.
 KUBELET_SYSCTLS = {
@@ -89,23 +52,6 @@ KUBELET_SYSCTLS = {
     "kernel.panic_on_oops": "1",
     "kernel.keys.root_maxkeys": "1000000",
     "kernel.keys.root_maxbytes": "25000000",
-}
-
-# Command-line flags that beat the fields we write (B17).
-FLAGS = {
-    "cpu-manager-policy": "cpuManagerPolicy",
-    "cpu-manager-policy-options": "cpuManagerPolicyOptions",
-    "reserved-cpus": "reservedSystemCPUs",
-    "topology-manager-policy": "topologyManagerPolicy",
-    "topology-manager-policy-options": "topologyManagerPolicyOptions",
-    "topology-manager-scope": "topologyManagerScope",
-    "memory-manager-policy": "memoryManagerPolicy",
-    "reserved-memory": "reservedMemory",
-    "kube-reserved": "kubeReserved",
-    "system-reserved": "systemReserved",
-    "eviction-hard": "evictionHard",
-    "feature-gates": "featureGates",
-    "fail-swap-on": "failSwapOn",
 }
 
 
@@ -126,151 +72,397 @@ def minor_of(version: str) -> int:
     return min(minor, NEWEST_MINOR)
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What of a machine kubelet holds a configuration against. Sizes are bytes; ``numa_nodes`` are all that kubelet sees, by id:
+    memory, hugepages. ``numa_nodes_with_cpus`` counts those that have online CPUs. ``swap``: there is some, and it stays.
+    """
+
+    cpus: CpuSet
+    packages: int
+    memory: int
+    numa_nodes: Dict[int, Tuple[int, int]] = field(default_factory=dict)
+    numa_nodes_with_cpus: int = 1
+    swap: bool = False
+
+
+def machine(section: Mapping[str, Any]) -> Machine:
+    """The machine of a plan's section."""
+    return Machine(
+        CpuSet.parse(section["cpus"]),
+        section["packages"],
+        section["memory_bytes"],
+        {node["id"]: (node["memory_bytes"], node["hugepages_bytes"]) for node in section["numa_nodes"]},
+        sum(node["cpus"] for node in section["numa_nodes"]),
+        section["swap"],
+    )
+
+
+# --- options and gates --------------------------------------------------------------------------------------------------------------------
+
+
+def stage_of(option: str, minor: int) -> Optional[str]:
+    """alpha, beta or stable; None: that kubelet doesn't know the option."""
+    reached = [stage for since, stage in {**CPU_OPTIONS, **TOPOLOGY_OPTIONS}[option] if since <= minor]
+    return reached[-1] if reached else None
+
+
+def needs_no_gate(option: str, minor: int) -> bool:
+    """Whether the minor's kubelet takes the option as it is."""
+    return stage_of(option, minor) in (BETA, STABLE)
+
+
+def _gate(option: str, stage: str) -> str:
+    """The feature gate of a manager's options of a stage."""
+    return "%sPolicy%sOptions" % ("CPUManager" if option in CPU_OPTIONS else "TopologyManager", stage.capitalize())
+
+
 def gates_for(cpu_options: Mapping[str, str], topology_options: Mapping[str, str], minor: int) -> Dict[str, bool]:
-    """The feature gates that these options need in this minor: no others, and never one that a release has removed (A17).
+    """The feature gates that have to be set for these options in this minor: no others, and never one that a release has removed (A17).
+
+    An option needs its gate even to be "false". The gates of beta options are on by default.
 
     :raises InvalidInput: an option that the minor doesn't know
     """
-    gates = {}
+    return {_gate(name, ALPHA): True for name in _known(cpu_options, topology_options, minor) if stage_of(name, minor) == ALPHA}
+
+
+def _known(cpu_options: Mapping[str, str], topology_options: Mapping[str, str], minor: int) -> List[str]:
+    """The names of the options.
+
+    :raises InvalidInput: one that the minor doesn't know
+    """
     for known, options in ((CPU_OPTIONS, cpu_options), (TOPOLOGY_OPTIONS, topology_options)):
         for name in options:
             if name not in known:
                 raise unknown_name("policy option of kubelet", name, known)
-            stage = known[name].stage(minor)
-            if stage is None:
-                first = known[name].stages[0][0]
+            if stage_of(name, minor) is None:
                 raise InvalidInput(
-                    "kubelet 1.%d has no policy option %s." % (minor, name), "Leave it out, or upgrade kubelet to 1.%d." % first
+                    "kubelet 1.%d has no policy option %s." % (minor, name), "Leave it out, or upgrade kubelet to 1.%d." % known[name][0][0]
                 )
-            if stage == ALPHA:
-                gates[known[name].alpha_gate] = True
-    return gates
+    return [*cpu_options, *topology_options]
 
 
 def gates_for_unknown(cpu_options: Mapping[str, str], topology_options: Mapping[str, str]) -> Dict[str, bool]:
     """The gates for a kubelet whose version can't be told: those that any known minor needs. A superfluous alpha gate does no harm."""
-    gates_for(cpu_options, topology_options, NEWEST_MINOR)
-    used = [CPU_OPTIONS[name] for name in cpu_options] + [TOPOLOGY_OPTIONS[name] for name in topology_options]
-    alpha = [option for option in used if any(option.stage(minor) == ALPHA for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1))]
-    return {option.alpha_gate: True for option in alpha}
+    used = _known(cpu_options, topology_options, NEWEST_MINOR)
+    return {
+        _gate(name, ALPHA): True for name in used if any(stage_of(name, minor) == ALPHA for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1))
+    }
 
 
-def check(configuration: Mapping[str, Any], minor: int, eviction_defaults_join: bool = False) -> None:
-    """Refuse a KubeletConfiguration that kubelet would refuse, as far as no machine is needed to tell.
+def _state_of(rows: Rows, minor: int) -> Tuple[Optional[bool], bool]:
+    """The default of a gate in a minor, and whether it is locked; no default where kubelet doesn't know the gate."""
+    reached = [(default, locked) for since, default, locked in rows if since <= minor]
+    return reached[-1] if reached else (None, False)
 
-    ``configuration`` is what kubelet will read in the end: base file, drop-ins and flags merged. ``eviction_defaults_join``: evictionHard's
-    keys join the defaults instead of replacing them (in a drop-in; with mergeDefaultEvictionSettings).
+
+def _enabled(gate: str, gates: Mapping[str, bool], minor: int) -> bool:
+    """Whether a gate is on, as kubelet sets it: by its name, by AllAlpha or AllBeta, by default."""
+    if gate in gates:
+        return gates[gate]
+    everyone = "AllAlpha" if "Alpha" in gate else "AllBeta"
+    return gates.get(everyone, bool(_state_of(GATES[gate], minor)[0]))
+
+
+def _check_gates(gates: Mapping[str, bool], minor: int, every_gate: Optional[Mapping[str, Rows]]) -> None:
+    for gate, value in gates.items():
+        rows = (every_gate or GATES).get(gate)
+        default, locked = _state_of(rows or (), minor) if rows or every_gate else (value, False)
+        if default is None:  # A17
+            raise InvalidInput(
+                "kubelet 1.%d has no feature gate %s, and exits on it." % (minor, gate),
+                "Take featureGates.%s out of kubelet's configuration." % gate,
+            )
+        if locked and value is not default:
+            raise InvalidInput(
+                "kubelet 1.%d has the feature gate %s locked to %s." % (minor, gate, str(default).lower()),
+                "Take featureGates.%s out of kubelet's configuration." % gate,
+            )
+
+
+def _check_options_gates(manager: str, options: Mapping[str, str], gates: Mapping[str, bool], minor: int) -> None:
+    if options and gates.get(manager + "PolicyOptions") is False:
+        raise InvalidInput(
+            "kubelet refuses policy options without the feature gate %sPolicyOptions (%s)." % (manager, ", ".join(sorted(options))),
+            "Take featureGates.%sPolicyOptions out, or leave the options out." % manager,
+        )
+    for name in options:
+        stage = stage_of(name, minor)
+        if stage in (ALPHA, BETA) and not _enabled(_gate(name, str(stage)), gates, minor):
+            raise InvalidInput(
+                "The policy option %s of kubelet 1.%d needs the feature gate %s." % (name, minor, _gate(name, str(stage))),
+                "Set featureGates.%s: true, or leave the option out." % _gate(name, str(stage)),
+            )
+
+
+# --- a configuration as kubelet has it in the end -----------------------------------------------------------------------------------------
+
+
+def check(
+    configuration: Mapping[str, Any], minor: int, machine: Optional[Machine] = None, every_gate: Optional[Mapping[str, Rows]] = None
+) -> None:
+    """Refuse a KubeletConfiguration that kubelet would refuse; without a ``machine``, as far as none is needed to tell.
+
+    ``every_gate``: all feature gates there are (kubelet_gates, which doesn't travel to nodes); without, those of others pass.
+
+    ``configuration`` is what kubelet has in the end (``kubelet_merge.effective``): files and flags merged, default thresholds in it.
 
     :raises InvalidInput: names the field and the remedy
     """
-    for field, words in WORDS.items():
-        value = configuration.get(field, "")
+    for name, words in WORDS.items():
+        value = configuration.get(name, "")
         if value != "" and value not in words:
             right_case = [word for word in words if word.lower() == str(value).lower()]
             raise InvalidInput(
-                '%s is "%s", which kubelet refuses.' % (field, value),
+                '%s is "%s", which kubelet refuses.' % (name, value),
                 "Write %s." % " or ".join('"%s"' % word for word in right_case or words),
             )
-    cpu_options = configuration.get("cpuManagerPolicyOptions") or {}
-    topology_options = configuration.get("topologyManagerPolicyOptions") or {}
-    gates = configuration.get("featureGates") or {}
-    for gate in gates_for(cpu_options, topology_options, minor):
-        if gates.get(gate) is not True:
-            raise InvalidInput(
-                "A policy option of kubelet 1.%d needs the feature gate %s." % (minor, gate),
-                "Set featureGates.%s: true, or leave the option out." % gate,
-            )
-    _check_cpu_manager(configuration, cpu_options)
-    _check_topology_options(topology_options)
+    _check_gates(configuration.get("featureGates") or {}, minor, every_gate)
+    _check_enforcement(configuration)
     _check_reservations(configuration)
+    _check_reserved_memory_entries(configuration)
+    _check_eviction(configuration)
+    _check_topology_manager(configuration, minor, machine)
+    _check_cpu_manager(configuration, minor, machine)
     if configuration.get("memoryManagerPolicy") == "Static":
-        _check_reserved_memory(configuration, eviction_defaults_join)
+        _check_memory_manager(configuration, machine)
+    if machine is not None:
+        _check_capacity(configuration, machine)
 
 
-def _check_cpu_manager(configuration: Mapping[str, Any], options: Mapping[str, str]) -> None:
+def _option_truths(field_name: str, options: Mapping[str, str]) -> set[str]:
+    """The options that are on; max-allowable-numa-nodes is no truth."""
     for name, value in options.items():
-        if str(value) not in ("1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"):
-            raise InvalidInput('cpuManagerPolicyOptions.%s is "%s", which kubelet can\'t read.' % (name, value), 'Write "true" or "false".')
-    on = {name for name, value in options.items() if str(value) in ("1", "t", "T", "TRUE", "true", "True")}
+        if name != "max-allowable-numa-nodes" and str(value) not in TRUTH_WORDS:
+            raise InvalidInput('%s.%s is "%s", which kubelet can\'t read.' % (field_name, name, value), 'Write "true" or "false".')
+    return {name for name, value in options.items() if TRUTH_WORDS.get(str(value), False)}
+
+
+def _check_cpu_manager(configuration: Mapping[str, Any], minor: int, machine: Optional[Machine]) -> None:
+    options = configuration.get("cpuManagerPolicyOptions") or {}
+    if configuration.get("cpuManagerPolicy") != "static":
+        if options:
+            raise InvalidInput(
+                "kubelet exits when CPU manager policy none has options (%s)." % ", ".join(sorted(options)),
+                "Choose policy static, or leave the options out.",
+            )
+        return
+    _known(options, {}, minor)
+    on = _option_truths("cpuManagerPolicyOptions", options)
+    _check_options_gates("CPUManager", options, configuration.get("featureGates") or {}, minor)
     for one, other in CONFLICTS:
         if one in on and other in on:
             raise InvalidInput(
                 "kubelet refuses %s together with %s." % (one, other), 'Set one of them to "false" in gpufleet_cpu_manager_policy_options.'
             )
-    if "align-by-socket" in on and configuration.get("topologyManagerPolicy") == "single-numa-node":
-        raise InvalidInput(
-            "kubelet refuses align-by-socket under the topology policy single-numa-node.",
-            "Leave the option out, or choose the topology policy restricted.",
-        )
-    static = configuration.get("cpuManagerPolicy") == "static"
-    if options and not static:
-        raise InvalidInput(
-            "kubelet exits when CPU manager policy none has options (%s)." % ", ".join(sorted(options)),
-            "Choose policy static, or leave the options out.",
-        )
-    reserves = [(configuration.get(field) or {}).get("cpu", 0) for field in ("kubeReserved", "systemReserved")]
-    if static and not configuration.get("reservedSystemCPUs") and not any(str(cpu) not in ("0", "0m") for cpu in reserves):  # A20
+    if "align-by-socket" in on:
+        if configuration.get("topologyManagerPolicy") == "single-numa-node":
+            raise InvalidInput(
+                "kubelet refuses align-by-socket under the topology policy single-numa-node.",
+                "Leave the option out, or choose the topology policy restricted.",
+            )
+        if machine and machine.packages > machine.numa_nodes_with_cpus:
+            raise InvalidInput(
+                "kubelet refuses align-by-socket on a machine with more sockets (%d) than NUMA nodes (%d)."
+                % (machine.packages, machine.numa_nodes_with_cpus),
+                "Leave the option out.",
+            )
+    if not configuration.get("reservedSystemCPUs") and not reserved_cpus(configuration):  # A20
         raise InvalidInput("kubelet's static CPU manager needs a reservation of CPUs.", "Set reservedSystemCPUs.")
 
 
-def _check_topology_options(options: Mapping[str, str]) -> None:
-    limit = options.get("max-allowable-numa-nodes")
-    if limit is not None and (not str(limit).isdigit() or int(limit) < MAX_NUMA_NODES):  # B7
+def reserved_cpus(configuration: Mapping[str, Any]) -> int:
+    """How many CPUs are reserved by amount, rounded up to whole ones as kubelet does."""
+    fields = [(name, (configuration.get(name) or {}).get("cpu", "0")) for name in ("kubeReserved", "systemReserved")]
+    return -int(-sum(parse_quantity(amount, "%s.cpu" % name) for name, amount in fields) // 1)
+
+
+def _check_topology_manager(configuration: Mapping[str, Any], minor: int, machine: Optional[Machine]) -> None:
+    options = configuration.get("topologyManagerPolicyOptions") or {}
+    if configuration.get("topologyManagerPolicy", "none") in ("", "none"):  # kubelet doesn't look at the options then
+        return
+    _known({}, options, minor)
+    _option_truths("topologyManagerPolicyOptions", options)
+    _check_options_gates("TopologyManager", options, configuration.get("featureGates") or {}, minor)
+    limit = str(options.get("max-allowable-numa-nodes", MAX_NUMA_NODES))
+    if not re.match(r"\+?\d+\Z", limit) or int(limit) < MAX_NUMA_NODES:  # B7
         raise InvalidInput('max-allowable-numa-nodes is "%s".' % limit, "Write a number from %d on, as text." % MAX_NUMA_NODES)
+    if machine and len(machine.numa_nodes) > int(limit):
+        raise InvalidInput(
+            "topologyManagerPolicy is %s on a machine with %d NUMA nodes; kubelet exits above %s."
+            % (configuration["topologyManagerPolicy"], len(machine.numa_nodes), limit),
+            'Choose none, or set the policy option max-allowable-numa-nodes to "%d" (from kubelet 1.31 on).' % len(machine.numa_nodes),
+        )
+
+
+def _check_enforcement(configuration: Mapping[str, Any]) -> None:
+    """enforceNodeAllocatable: each level with what it needs."""
+    levels = configuration.get("enforceNodeAllocatable")
+    levels = ["pods"] if levels is None else levels
+    for level in levels:
+        reserve = re.match(r"(kube|system)-reserved(-compressible)?\Z", str(level))
+        cgroup = "%sReservedCgroup" % reserve.group(1) if reserve else ""
+        if (level not in ("none", "pods") and not reserve) or levels.count(level) > 1 or (level == "none" and len(levels) > 1):
+            raise InvalidInput(
+                "enforceNodeAllocatable is %s, which kubelet refuses." % ", ".join(map(str, levels)), 'Write [pods], or ["none"] alone.'
+            )
+        if reserve and (not configuration.get(cgroup) or (reserve.group(2) and level.replace("-compressible", "") in levels)):
+            raise InvalidInput(
+                "enforceNodeAllocatable holds %s without what kubelet needs for it." % level,
+                "Set %s and one level of each reserve, or leave it out." % cgroup,
+            )
+        if level != "none" and configuration.get("cgroupsPerQOS") is False:
+            raise InvalidInput("enforceNodeAllocatable holds %s, and cgroupsPerQOS is false." % level, "Set cgroupsPerQOS: true.")
 
 
 def _check_reservations(configuration: Mapping[str, Any]) -> None:
-    if not configuration.get("reservedSystemCPUs"):
-        return
-    for field in ("systemReservedCgroup", "kubeReservedCgroup"):  # A21
-        if configuration.get(field):
-            raise InvalidInput("kubelet refuses reservedSystemCPUs together with %s." % field, "Take %s out of its configuration." % field)
+    cpus = configuration.get("reservedSystemCPUs")
+    if cpus:
+        if not re.match(r"\d+(-\d+)?(,\d+(-\d+)?)*\Z", cpus):
+            raise InvalidInput('reservedSystemCPUs is "%s", which kubelet can\'t read.' % cpus, 'Write a list like "0,8-11".')
+        CpuSet.parse(cpus)
+        for name in ("systemReservedCgroup", "kubeReservedCgroup"):  # A21
+            if configuration.get(name):
+                raise InvalidInput(
+                    "kubelet refuses reservedSystemCPUs together with %s." % name, "Take %s out of its configuration." % name
+                )
+    for name in ("kubeReserved", "systemReserved"):
+        for resource, amount in (configuration.get(name) or {}).items():
+            if resource not in ("cpu", "memory", "ephemeral-storage", "pid"):
+                raise InvalidInput("%s holds %s, which kubelet can't reserve." % (name, resource), "Take it out.")
+            if not (cpus and resource == "cpu"):  # the number of reservedSystemCPUs takes the place of both
+                parse_quantity(amount, "%s.%s" % (name, resource))
 
 
-def reserved_total(configuration: Mapping[str, Any], eviction_defaults_join: bool = False) -> int:
-    """What reservedMemory has to add up to, in bytes: kubeReserved + systemReserved + the eviction threshold (B2, B3).
+def _check_reserved_memory_entries(configuration: Mapping[str, Any]) -> None:
+    """What kubelet refuses in reservedMemory under any policy."""
+    seen = set()
+    for entry in configuration.get("reservedMemory") or []:
+        for resource, amount in entry["limits"].items():
+            what = "reservedMemory of NUMA node %s" % entry["numaNode"]
+            if resource != "memory" and not resource.startswith("hugepages-"):
+                raise InvalidInput("%s holds %s, which kubelet can't reserve." % (what, resource), "Reserve memory only.")
+            if (entry["numaNode"], resource) in seen:
+                raise InvalidInput("reservedMemory names NUMA node %s twice." % entry["numaNode"], "Add the two amounts up.")
+            seen.add((entry["numaNode"], resource))
+            if parse_quantity(amount, what) == 0:
+                raise InvalidInput("%s is zero, which kubelet refuses." % what, "Leave that node out.")
 
-    :raises InvalidInput: the threshold is a percentage, whose bytes differ between boots
+
+# --- memory -------------------------------------------------------------------------------------------------------------------------------
+
+SIGNALS = ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
+           "containerfs.available", "containerfs.inodesFree", "pid.available", "allocatableMemory.available")  # fmt: skip
+
+
+def _check_eviction(configuration: Mapping[str, Any]) -> None:
+    for signal, amount in (configuration.get("evictionHard") or {}).items():
+        what = "evictionHard.%s" % signal
+        if signal not in SIGNALS:
+            raise unknown_name("eviction signal of kubelet's evictionHard", signal, SIGNALS)
+        if amount.endswith("%"):
+            share(amount, what)
+        elif parse_quantity(amount, what) == 0:
+            raise InvalidInput('%s is "%s", and kubelet refuses a threshold of nothing.' % (what, amount), 'Write "0%" to switch it off.')
+
+
+def share(percentage: str, what: str) -> float:
+    """A percentage as kubelet has it: a 32-bit float, 0 for "0%" and "100%", which both mean: no threshold.
+
+    :raises InvalidInput: no percentage from 0 to 100
     """
-    total = sum(
-        parse_bytes((configuration.get(field) or {}).get("memory", 0), "%s.memory" % field) for field in ("kubeReserved", "systemReserved")
-    )
-    eviction = configuration.get("evictionHard")
-    if not eviction or eviction_defaults_join or configuration.get("mergeDefaultEvictionSettings"):
-        eviction = dict(EVICTION_DEFAULTS, **(eviction or {}))
-    threshold = str(eviction.get("memory.available", 0))
-    if threshold in ("0%", "100%"):  # kubelet takes both for: no threshold
-        return total
-    if threshold.endswith("%"):
+    if percentage in ("0%", "100%"):
+        return 0.0
+    match = re.match(r"[+]?(\d+\.?\d*|\.\d+)%+\Z", percentage)
+    if not match or _float32(_float32(float(match.group(1))) / 100) > 1:
+        raise InvalidInput('%s is "%s", which is no share.' % (what, percentage), 'Write "0%" to "100%".')
+    return _float32(_float32(float(match.group(1))) / 100)
+
+
+def _float32(value: float) -> float:
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+def threshold_of(configuration: Mapping[str, Any], memory: Optional[int]) -> int:
+    """Bytes of evictionHard's memory.available. ``memory``: the node's, None where it isn't known.
+
+    :raises InvalidInput: a percentage of memory that isn't known
+    """
+    amount = str((configuration.get("evictionHard") or {}).get("memory.available", "0%"))
+    if not amount.endswith("%"):
+        return parse_bytes(amount, "evictionHard.memory.available")
+    part = share(amount, "evictionHard.memory.available")
+    if part and memory is None:
         raise InvalidInput(
             "evictionHard.memory.available is %s: with memory manager Static its bytes must be known, and they differ between boots."
-            % threshold,
+            % amount,
             'Write a quantity like "1Gi", or set gpufleet_eviction_absolute: true.',
         )
-    return total + parse_bytes(threshold, "evictionHard.memory.available")
+    return int((memory or 0) * part)
 
 
-def _check_reserved_memory(configuration: Mapping[str, Any], eviction_defaults_join: bool) -> None:
-    expected, found, seen = reserved_total(configuration, eviction_defaults_join), 0, set()
+def reserved_total(configuration: Mapping[str, Any], memory: Optional[int] = None) -> int:
+    """What reservedMemory has to add up to, in bytes: kubeReserved + systemReserved + the eviction threshold (B2, B3).
+
+    :raises InvalidInput: the threshold is a percentage of memory that isn't known
+    """
+    reserves = [(name, (configuration.get(name) or {}).get("memory", "0")) for name in ("kubeReserved", "systemReserved")]
+    return sum(parse_bytes(amount, "%s.memory" % name) for name, amount in reserves) + threshold_of(configuration, memory)
+
+
+def _check_memory_manager(configuration: Mapping[str, Any], machine: Optional[Machine]) -> None:
+    found: Dict[int, int] = {}
     for entry in configuration.get("reservedMemory") or []:
-        for resource, amount in (entry.get("limits") or {}).items():
+        node = entry["numaNode"]
+        if machine and node not in machine.numa_nodes:
+            raise InvalidInput(
+                "reservedMemory names NUMA node %s, which isn't there." % node, "Name one of %s." % ", ".join(map(str, machine.numa_nodes))
+            )
+        for resource, amount in entry["limits"].items():
             if resource != "memory":  # B1
                 raise InvalidInput("reservedMemory holds %s, which kubelet can't reserve." % resource, "Reserve memory only.")
-            if entry["numaNode"] in seen:
-                raise InvalidInput("reservedMemory names NUMA node %s twice." % entry["numaNode"], "Add the two amounts up.")
-            seen.add(entry["numaNode"])
-            size = parse_bytes(amount, "reservedMemory of NUMA node %s" % entry["numaNode"])
-            if size == 0:
-                raise InvalidInput(
-                    "reservedMemory of NUMA node %s is zero, which kubelet refuses." % entry["numaNode"], "Leave that node out."
-                )
-            found += size
-    if found != expected:
+            found[node] = parse_bytes(amount, "reservedMemory of NUMA node %s" % node)
+    expected, total = reserved_total(configuration, machine.memory if machine else None), sum(found.values())
+    if total != expected:
         raise InvalidInput(
             "reservedMemory adds up to %s, but kubeReserved + systemReserved + the eviction threshold are %s; kubelet would not start."
-            % (_show(found), _show(expected)),
+            % (_show(total), _show(expected)),
             "Make them equal, or leave gpufleet_reserved_memory out and let the plan divide it.",
         )
+    if total == 0:
+        raise InvalidInput("kubelet's memory manager Static needs a reservation of memory.", "Set gpufleet_system_reserved.memory.")
+    for node, amount in found.items() if machine else ():
+        memory, hugepages = machine.numa_nodes[node] if machine else (0, 0)
+        if amount > max(memory - hugepages, 0):  # kubelet's unsigned arithmetic would wrap
+            raise InvalidInput(
+                "NUMA node %d has %d MiB beside its hugepages; %d MiB can't be reserved there."
+                % (node, max(memory - hugepages, 0) // MIB, amount // MIB),
+                "Reserve less, or divide it by gpufleet_reserved_memory.",
+            )
+
+
+def _check_capacity(configuration: Mapping[str, Any], machine: Machine) -> None:
+    """What the machine must have. (kubelet finds out late that a reservation is larger than the node: when it starts its managers.)"""
+    cpus = configuration.get("reservedSystemCPUs")
+    if cpus and not CpuSet.parse(cpus) <= machine.cpus:  # A3: by membership, not by number
+        raise InvalidInput(
+            "reservedSystemCPUs holds CPUs %s, which are not online." % (CpuSet.parse(cpus) - machine.cpus),
+            "Online are %s." % machine.cpus,
+        )
+    if not cpus and reserved_cpus(configuration) > len(machine.cpus):
+        raise InvalidInput(
+            "kubeReserved.cpu + systemReserved.cpu are more than the %d CPUs of the node." % len(machine.cpus), "Reserve less."
+        )
+    if reserved_total(configuration, machine.memory) > machine.memory > 0:
+        raise InvalidInput(
+            "kubeReserved.memory, systemReserved.memory and the eviction threshold are more than the node's memory (%s)."
+            % _show(machine.memory),
+            "Reserve less.",
+        )
+    if machine.swap and configuration.get("failSwapOn", True):  # F27
+        raise InvalidInput("The node keeps swap, and kubelet exits on it (failSwapOn).", "Set failSwapOn: false, or gpufleet_swap: off.")
 
 
 def _show(size: int) -> str:

@@ -31,8 +31,10 @@ TOPOLOGY_OPTIONS: Dict[str, Tuple[Tuple[int, str], ...]] = {
 
 # gate: (minor, default, locked to it), where it changes; default None: removed, and kubelet exits when it is set.
 GATES: Dict[str, Tuple[Tuple[int, Optional[bool], bool], ...]] = {
+    "CPUManager": ((28, True, True), (33, None, False)),
     "CPUManagerPolicyAlphaOptions": ((28, False, False),),
     "CPUManagerPolicyBetaOptions": ((28, True, False),),
+    "CPUManagerPolicyOptions": ((28, True, False), (33, True, True)),
     "DRAExtendedResource": ((34, False, False), (36, True, False), (37, True, True)),
     "DRANodeAllocatableResources": ((36, False, False),),
     "DRAOptionalNodeOperations": ((37, False, False),),
@@ -60,7 +62,9 @@ GATES: Dict[str, Tuple[Tuple[int, Optional[bool], bool], ...]] = {
     "ResourceHealthStatus": ((31, False, False), (36, True, False)),
     "ResourceHealthStatusMessage": ((36, True, False),),
     "RotateKubeletServerCertificate": ((28, True, False),),
+    "TopologyManager": ((28, True, True), (29, None, False)),
     "TopologyManagerPolicyAlphaOptions": ((28, False, False),),
     "TopologyManagerPolicyBetaOptions": ((28, True, False),),
+    "TopologyManagerPolicyOptions": ((28, True, False), (36, True, True)),
     "WindowsCPUAndMemoryAffinity": ((32, False, False),),
 }

@@ -18,7 +18,7 @@ from .cpuset import CpuSet
 from .errors import InvalidInput
 from .hugepage_plan import hugepage_pools, planned_bytes
 from .interrupt_plan import interrupt_section
-from .kubelet_plan import kubelet_section, uses_static_policy
+from .kubelet_plan import kubelet_section, planned_kubelet, uses_static_policy
 from .notes import Note, Notes
 from .partition import Partition, partition
 from .policy import Policy
@@ -105,6 +105,7 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
             if topology.gaps
             else "Gather them with gpufleet.node.topology_facts, all subsets.",
         )
+    topology = topology.replace(kubelet=planned_kubelet(topology, policy))
     notes = Notes()
     cpus = partition(topology, policy, notes)
     pools = hugepage_pools(topology, policy, notes)

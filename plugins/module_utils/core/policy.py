@@ -31,7 +31,8 @@ PLAY_VARIABLES = {
     "canary": "A node that is changed first, alone; the others follow when it went well (with -e)",
     "reboot": "never, or when_needed: reboot a node that waits for it, and verify what it booted with",
     "reboot_timeout": "Seconds in which a node has to be back after its reboot",
-    "drain": "A task file that is run before a node's reboot, to drain it",
+    "kubelet_restart_timeout": "Seconds in which a restarted kubelet has to be healthy",
+    "drain": "A task file that drains a node: before its reboot, and before kubelet state files go that pods hold CPUs by",
     "uncordon": "A task file that is run after it, when the node is as planned, to take it back",
     "report_dir": "The folder on the controller that verify.yml writes NODE.json and NODE.xml (JUnit) to",
     "gpu_match": "What counts as a GPU, for topology_facts",
@@ -215,7 +216,10 @@ class Policy:
     # kubelet
     kubelet_manage: bool = _setting(True, boolean, "Configure the node's kubelet")
     kubelet_version: Optional[str] = _setting(None, _kubelet_version, "Plan for this kubelet version instead of the one found")
-    kubelet_restart: str = _setting("never", choice("never", "when_needed"), "Restart kubelet when its configuration changed")
+    kubelet_distribution: Optional[str] = _setting(
+        None, choice("plain", "kubeadm", "kubespray", "k3s", "rke2"), "Plan for a kubelet of this distribution instead of the one found"
+    )
+    kubelet_restart: str = _setting("never", choice("never", "when_needed"), "when_needed: restart kubelet where a difference needs it")
     cpu_manager_policy: Optional[str] = _setting(None, choice(*WORDS["cpuManagerPolicy"]), "cpuManagerPolicy")
     cpu_manager_policy_options: Dict[str, str] = _setting({}, mapping(_option), "cpuManagerPolicyOptions, over those of the profile")
     topology_manager_policy: Optional[str] = _setting(None, choice(*WORDS["topologyManagerPolicy"]), "topologyManagerPolicy")

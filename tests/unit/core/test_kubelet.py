@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import KUBEADM, make_topology
 
-from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, RESTART, File, Observation
+from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_merge as merging
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, REMOVAL, RESTART, File, Observation
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, merge
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
@@ -40,6 +42,7 @@ maxPods: 250
 """
 
 NOTHING = Reading()
+HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 
 def section(kubelet: Kubelet = KUBEADM, **variables: Any) -> dict[str, Any]:
@@ -103,14 +106,14 @@ def test_the_rules_look_at_what_all_files_make_together(main: str, sentence: str
 
 
 def test_other_drop_ins_count_too() -> None:
-    reading = Reading(drop_ins={PLAIN.config_dir + "/10-reserve.conf": "systemReserved:\n  memory: 2Gi\n"})
+    reading = Reading(drop_ins={PLAIN.config_dir + "/10-reserve.conf": HEAD + "systemReserved:\n  memory: 2Gi\n"})
     with pytest.raises(InvalidInput, match="adds up to 100Mi"):
         artifacts({"kubelet": section(PLAIN, profile="aligned")}, reading)
     artifacts({"kubelet": section(PLAIN, profile="aligned", system_reserved={"memory": "1Gi"})}, reading)
 
 
 def test_a_json_file_is_read_but_not_merged_into() -> None:
-    artifacts({"kubelet": section(PLAIN)}, Reading(main='{"kind": "KubeletConfiguration", "maxPods": 100}'))
+    artifacts({"kubelet": section(PLAIN)}, Reading(main=json.dumps({**merging.HEADER, "maxPods": 100})))
     with pytest.raises(InvalidInput, match="Rewrite it in block style"):
         artifacts({"kubelet": section(KUBEADM)}, Reading(main='{"kind": "KubeletConfiguration"}'))
 
@@ -178,10 +181,10 @@ def test_kubelet_has_to_be_restarted_when_its_file_changes_or_has_changed() -> N
 def test_state_files_of_another_policy_are_named() -> None:  # A1
     wanted = section()
     text = merge(MAIN, wanted["configuration"], "x")
-    states = {"cpu_manager_state": '{"policyName":"none","defaultCpuSet":"","checksum":1}', "memory_manager_state": '{"policyName":"None"}'}
+    states = {"cpu_manager_state": '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}'}
     found = observations(wanted, Reading(main=text, own_text=text, states=states))
     assert [one.item for one in found] == ["cpu_manager_state"]
-    assert "drain" in found[0].message and found[0].until == ""
+    assert "drain" in found[0].message and found[0].until == REMOVAL
     changed = observations(wanted, Reading(main=MAIN, own_text=MAIN, states=states))
     assert [one.item for one in changed] == ["cpu_manager_state"]  # restarted as it is, kubelet would not come back
     torn = observations(wanted, Reading(main=text, own_text=text, states={"cpu_manager_state": '{"policy'}))  # A27

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_rules as rules
+from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 
 GOOD: dict[str, Any] = {
@@ -22,11 +24,16 @@ GOOD: dict[str, Any] = {
 STATIC_MEMORY: dict[str, Any] = {
     **GOOD,
     "memoryManagerPolicy": "Static",
+    "evictionHard": {"memory.available": "100Mi"},
     "kubeReserved": {"memory": "2Gi"},
     "systemReserved": {"memory": "4Gi"},
     "reservedMemory": [{"numaNode": 0, "limits": {"memory": "6244Mi"}}],
 }
+GIB = 1 << 30
 NEWEST = rules.NEWEST_MINOR
+
+
+MACHINE = rules.Machine(CpuSet.parse("0-15"), 2, 128 * GIB, {0: (64 * GIB, 0), 1: (64 * GIB, 8 * GIB)}, 2)
 
 
 def options(**on: str) -> dict[str, Any]:
@@ -55,6 +62,20 @@ BAD = [
     ({**GOOD, "reservedSystemCPUs": ""}, "needs a reservation of CPUs"),  # A20
     ({**GOOD, "reservedSystemCPUs": "", "kubeReserved": {"memory": "1Gi"}}, "needs a reservation of CPUs"),
     ({**GOOD, "systemReservedCgroup": "/system.slice"}, "together with systemReservedCgroup"),  # A21
+    ({**GOOD, "reservedSystemCPUs": "0,x"}, 'reservedSystemCPUs is "0,x", which kubelet can\'t read'),
+    ({**GOOD, "reservedSystemCPUs": "", "kubeReserved": {"cpu": "0"}}, "needs a reservation of CPUs"),
+    ({**GOOD, "kubeReserved": {"hugepages-2Mi": "10Mi"}}, "kubeReserved holds hugepages-2Mi, which kubelet can't reserve"),  # B1
+    ({**GOOD, "systemReserved": {"memory": "1 Gi"}}, 'systemReserved.memory is "1 Gi", which is not a Kubernetes quantity'),
+    ({**GOOD, "systemReserved": {"memory": "-1Gi"}}, "which is negative"),
+    ({**GOOD, "enforceNodeAllocatable": ["pods", "system-reserved"]}, "Set systemReservedCgroup"),
+    ({**GOOD, "enforceNodeAllocatable": ["pods", "none"]}, "Write .pods., or ..none.. alone"),
+    ({**GOOD, "enforceNodeAllocatable": ["pod"]}, "enforceNodeAllocatable is pod, which kubelet refuses"),
+    ({**GOOD, "cgroupsPerQOS": False}, "Set cgroupsPerQOS: true"),
+    ({**GOOD, "evictionHard": {"memory.avail": "1Gi"}}, 'Did you mean "memory.available"'),
+    ({**GOOD, "evictionHard": {"memory.available": "0"}}, "refuses a threshold of nothing"),
+    ({**GOOD, "evictionHard": {"memory.available": "101%"}}, "which is no share"),
+    ({**options(distribute_cpus_across_numa="true"), "featureGates": {"CPUManagerPolicyAlphaOptions": True, "AllBeta": False}},
+     "needs the feature gate CPUManagerPolicyBetaOptions"),
     # B7
     ({**GOOD, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "true"}}, 'max-allowable-numa-nodes is "true"'),
     ({**GOOD, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "4"}}, "Write a number from 8 on"),
@@ -73,13 +94,74 @@ BAD = [
 def test_what_kubelet_refuses_is_refused(configuration: dict[str, Any], sentence: str) -> None:
     gates = {"featureGates": {"CPUManagerPolicyAlphaOptions": True, "TopologyManagerPolicyAlphaOptions": True}}
     with pytest.raises(InvalidInput, match=sentence):
-        rules.check({**configuration, **gates}, NEWEST)
+        rules.check({**gates, **configuration}, NEWEST)
 
 
-def test_eviction_in_a_drop_in_joins_the_defaults() -> None:
-    given_map = {**STATIC_MEMORY, "evictionHard": {"nodefs.available": "10%"}}
-    rules.check(given_map, NEWEST, eviction_defaults_join=True)
-    rules.check({**given_map, "mergeDefaultEvictionSettings": True}, NEWEST)
+BAD_HERE = [
+    ({**GOOD, "reservedSystemCPUs": "0,16"}, "holds CPUs 16, which are not online. Online are 0-15"),
+    ({**GOOD, "reservedSystemCPUs": "", "kubeReserved": {"cpu": "15500m"}, "systemReserved": {"cpu": "1"}}, "more than the 16 CPUs"),
+    ({**GOOD, "kubeReserved": {"memory": "100Gi"}, "systemReserved": {"memory": "29Gi"}}, "more than the node's memory"),
+    ({**STATIC_MEMORY, "reservedMemory": [{"numaNode": 2, "limits": {"memory": "6244Mi"}}]}, "names NUMA node 2, which isn't there"),
+    ({**STATIC_MEMORY, "kubeReserved": {"memory": "53Gi"}, "reservedMemory": [{"numaNode": 1, "limits": {"memory": "58468Mi"}}]},
+     "NUMA node 1 has 57344 MiB beside its hugepages; 58468 MiB can't be reserved there"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("configuration", "sentence"), BAD_HERE, ids=[sentence[:40] for _configuration, sentence in BAD_HERE])
+def test_what_kubelet_refuses_on_this_machine(configuration: dict[str, Any], sentence: str) -> None:
+    rules.check(configuration, NEWEST)
+    with pytest.raises(InvalidInput, match=sentence):
+        rules.check(configuration, NEWEST, MACHINE)
+
+
+def test_what_a_machine_has_is_all_it_takes() -> None:
+    rules.check(GOOD, NEWEST, MACHINE)
+    rules.check(STATIC_MEMORY, NEWEST, MACHINE)
+    holes = dataclasses.replace(MACHINE, cpus=CpuSet.parse("0-11,24-35"))  # A3: a number above the count of CPUs is no fault
+    rules.check({**GOOD, "reservedSystemCPUs": "28-35"}, NEWEST, holes)
+
+
+def test_swap_that_stays_needs_a_kubelet_that_bears_it() -> None:  # F27
+    swapping = dataclasses.replace(MACHINE, swap=True)
+    with pytest.raises(InvalidInput, match="Set failSwapOn: false"):
+        rules.check(GOOD, NEWEST, swapping)
+    rules.check({**GOOD, "failSwapOn": False}, NEWEST, swapping)
+
+
+def test_numa_nodes_beyond_what_is_allowed() -> None:  # B7
+    many = dataclasses.replace(MACHINE, numa_nodes=dict.fromkeys(range(9), (GIB, 0)))
+    with pytest.raises(InvalidInput, match="9 NUMA nodes; kubelet exits above 8"):
+        rules.check(GOOD, NEWEST, many)
+    rules.check({**GOOD, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "9"}}, NEWEST, many)
+    rules.check({**GOOD, "topologyManagerPolicy": "none"}, NEWEST, many)
+
+
+def test_more_sockets_than_numa_nodes() -> None:
+    by_socket = {**options(align_by_socket="true"), "featureGates": {"CPUManagerPolicyAlphaOptions": True}}
+    rules.check(by_socket, NEWEST, MACHINE)
+    with pytest.raises(InvalidInput, match=r"more sockets \(4\) than NUMA nodes \(2\)"):
+        rules.check(by_socket, NEWEST, dataclasses.replace(MACHINE, packages=4))
+
+
+def test_options_that_kubelet_does_not_look_at() -> None:
+    rules.check({**GOOD, "topologyManagerPolicy": "none", "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "no"}}, NEWEST)
+    rules.check({**GOOD, "kubeReserved": {"cpu": "many"}}, NEWEST)  # A21: the number of reservedSystemCPUs takes its place
+    rules.check({**GOOD, "reservedMemory": [{"numaNode": 7, "limits": {"memory": "1Gi", "hugepages-2Mi": "2Mi"}}]}, NEWEST, MACHINE)
+
+
+def test_one_gate_for_all() -> None:
+    rules.check({**options(align_by_socket="true"), "featureGates": {"AllAlpha": True}}, NEWEST)
+    with pytest.raises(InvalidInput, match="needs the feature gate CPUManagerPolicyAlphaOptions"):
+        rules.check({**options(align_by_socket="true"), "featureGates": {"AllAlpha": True, "CPUManagerPolicyAlphaOptions": False}}, NEWEST)
+
+
+@pytest.mark.parametrize(
+    ("percentage", "memory", "size"),
+    [("5%", 100, 5), ("10%", 64 * GIB, 6871947776), ("0%", GIB, 0), ("100%", GIB, 0), ("99.9%", 1000, 999), ("0.5%", 1 << 40, 5497558016)],
+)
+def test_a_percentage_is_a_32_bit_float(percentage: str, memory: int, size: int) -> None:
+    """As kubelet resolves it: the share as a float32, the product cut to an integer."""
+    assert rules.threshold_of({"evictionHard": {"memory.available": percentage}}, memory) == size
 
 
 @pytest.mark.parametrize(
@@ -109,7 +191,7 @@ def test_an_unknown_version_gets_every_gate_that_it_may_need() -> None:
 
 @given(st.integers(rules.OLDEST_MINOR, NEWEST), st.sets(st.sampled_from(sorted(rules.CPU_OPTIONS))))
 def test_no_gate_that_a_release_has_removed(minor: int, chosen: set[str]) -> None:
-    known = {name: "true" for name in chosen if rules.CPU_OPTIONS[name].stage(minor)}
+    known = {name: "true" for name in chosen if rules.stage_of(name, minor)}
     assert set(rules.gates_for(known, {}, minor)) <= {"CPUManagerPolicyAlphaOptions"}
 
 

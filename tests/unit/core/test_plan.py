@@ -305,7 +305,7 @@ def test_isolated_over_a_shared_pool_goes_without_domain() -> None:  # A7
     asked = plan_for(reference(), profile="isolated", isolate_domain=True)
     assert asked.kernel_arguments[0].startswith("isolcpus=managed_irq,domain,")
     assert "isolation_over_shared_pool" in codes(asked, "warning")
-    assert plan.kubelet["configuration"]["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true"}
+    assert plan.kubelet["configuration"]["cpuManagerPolicyOptions"]["full-pcpus-only"] == "true"
 
 
 def test_only_what_the_kernel_to_be_booted_supports() -> None:  # D5

@@ -1,0 +1,267 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What kubelet reads in the end: its main file, the drop-ins over it, its flags over both.
+
+Sources, read at v1.32.0 to v1.37.2: cmd/kubelet/app/server.go (loadConfigFile, mergeKubeletConfigurations, kubeletConfigFlagPrecedence),
+cmd/kubelet/app/options/options.go (AddKubeletConfigFlags), component-base/cli/flag. Before 1.32 kubelet merged drop-ins in another way
+and lost values, which is why none of ours is read there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from . import yaml_text
+from .errors import InvalidInput
+
+Text = Optional[str]
+
+# What every KubeletConfiguration starts with, each file of it too.
+HEADER = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+
+# Applied where the main file has no evictionHard. Source: pkg/kubelet/eviction/defaults_linux.go.
+EVICTION_DEFAULTS = {
+    "memory.available": "100Mi",
+    "nodefs.available": "10%",
+    "nodefs.inodesFree": "5%",
+    "imagefs.available": "15%",
+    "imagefs.inodesFree": "5%",
+}
+DROP_IN_MINOR = 32  # the first whose drop-ins of ours are read
+MERGE_EVICTION_MINOR = 33  # the first with mergeDefaultEvictionSettings
+
+TEXT, TRUTH, NAMES = "text", "true or false", "a list"
+TEXTS, TRUTHS, RESERVATIONS = "a mapping of texts", "a mapping of truths", "a list of reservations"
+
+# The fields that the rules look at, with what kubelet takes for their values: "cpu: 2" instead of 'cpu: "2"' makes it exit.
+FIELDS = {
+    "cgroupDriver": TEXT,
+    "cgroupsPerQOS": TRUTH,
+    "cpuManagerPolicy": TEXT,
+    "cpuManagerPolicyOptions": TEXTS,
+    "enforceNodeAllocatable": NAMES,
+    "evictionHard": TEXTS,
+    "failSwapOn": TRUTH,
+    "featureGates": TRUTHS,
+    "kubeReserved": TEXTS,
+    "kubeReservedCgroup": TEXT,
+    "memoryManagerPolicy": TEXT,
+    "memorySwap": TEXTS,
+    "mergeDefaultEvictionSettings": TRUTH,
+    "protectKernelDefaults": TRUTH,
+    "reservedMemory": RESERVATIONS,
+    "reservedSystemCPUs": TEXT,
+    "systemReserved": TEXTS,
+    "systemReservedCgroup": TEXT,
+    "topologyManagerPolicy": TEXT,
+    "topologyManagerPolicyOptions": TEXTS,
+    "topologyManagerScope": TEXT,
+}
+
+# Command-line flags by the field that they replace (B17).
+FLAGS = {
+    "cgroup-driver": "cgroupDriver",
+    "cgroups-per-qos": "cgroupsPerQOS",
+    "cpu-manager-policy": "cpuManagerPolicy",
+    "cpu-manager-policy-options": "cpuManagerPolicyOptions",
+    "enforce-node-allocatable": "enforceNodeAllocatable",
+    "eviction-hard": "evictionHard",
+    "fail-swap-on": "failSwapOn",
+    "feature-gates": "featureGates",
+    "kube-reserved": "kubeReserved",
+    "kube-reserved-cgroup": "kubeReservedCgroup",
+    "memory-manager-policy": "memoryManagerPolicy",
+    "protect-kernel-defaults": "protectKernelDefaults",
+    "reserved-cpus": "reservedSystemCPUs",
+    "reserved-memory": "reservedMemory",
+    "system-reserved": "systemReserved",
+    "system-reserved-cgroup": "systemReservedCgroup",
+    "topology-manager-policy": "topologyManagerPolicy",
+    "topology-manager-policy-options": "topologyManagerPolicyOptions",
+    "topology-manager-scope": "topologyManagerScope",
+}
+
+# Flags whose values add up when they are repeated, with the sign that joins them here. (kubelet doesn't cut the value of
+# --cpu-manager-policy-options at commas: one option for each flag.)
+REPEATED = {
+    **{flag: "," for flag, field in FLAGS.items() if FIELDS[field] in (TEXTS, TRUTHS, NAMES)},
+    "cpu-manager-policy-options": ";",
+    "reserved-memory": ";",
+}
+
+# Go's ParseBool.
+TRUTH_WORDS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
+
+
+def effective(main: Text, drop_ins: Mapping[str, str], flags: Mapping[str, str], minor: int, name: str = "the main file") -> Dict[str, Any]:
+    """The fields that the rules look at, as kubelet has them once it has read everything.
+
+    ``main``: None where kubelet is started without a main file. ``drop_ins``: texts by their paths below the drop-in folder.
+    ``flags``: as ``kubelet_command.flags`` gives them. evictionHard comes out with the defaults that apply.
+
+    :raises InvalidInput: a file that kubelet can't read: it would exit, whatever the rest says
+    """
+    result: Dict[str, Any] = {}
+    if main is not None:
+        result = {key: value for key, value in fields(main, name).items() if value is not None}
+        if "evictionHard" not in result:
+            result["evictionHard"] = dict(EVICTION_DEFAULTS)
+        elif result.get("mergeDefaultEvictionSettings") and minor >= MERGE_EVICTION_MINOR:
+            result["evictionHard"] = {**EVICTION_DEFAULTS, **result["evictionHard"]}
+    for path in in_order(drop_ins):
+        result = _patched(result, fields(drop_ins[path], path, in_drop_in=True))
+    for flag, value in flags.items():
+        if flag in FLAGS:
+            field = FLAGS[flag]
+            given = _of_flag(flag, value)
+            result[field] = {**result.get(field, {}), **given} if field == "featureGates" else given
+    return result
+
+
+def in_order(drop_ins: Mapping[str, str]) -> List[str]:
+    """The paths of drop-ins as kubelet comes upon them: by name, a folder in the place of its own name."""
+    return sorted(drop_ins, key=lambda path: path.split("/"))
+
+
+def _patched(base: Mapping[str, Any], over: Mapping[str, Any]) -> Dict[str, Any]:
+    """Mappings are merged by key, everything else is replaced whole; null takes away (a JSON merge patch, RFC 7386)."""
+    result = dict(base)
+    for key, value in over.items():
+        if isinstance(value, Mapping):
+            result[key] = {name: item for name, item in {**result.get(key, {}), **value}.items() if item is not None}
+        elif value is None:
+            result.pop(key, None)
+        else:
+            result[key] = value
+    return result
+
+
+def fields(text: str, name: str, in_drop_in: bool = False) -> Dict[str, Any]:
+    """The fields of one file that the rules look at, null where it says so. kubelet reads YAML and JSON.
+
+    :raises InvalidInput: not in a form that can be read, without its head, or a value of another type
+    """
+    read = _json(text, name) if text.lstrip().startswith("{") else _yaml(text, name)
+    for key, value in HEADER.items():
+        if read.get(key) != value:  # B16
+            raise InvalidInput(
+                "%s has %s %s, and kubelet exits on a file without %s." % (name, key, json.dumps(read.get(key)), value),
+                "Write %s: %s into it, or remove the file." % (key, value),
+            )
+    return {key: _checked(FIELDS[key], value, "%s: %s" % (name, key), in_drop_in) for key, value in read.items() if key in FIELDS}
+
+
+def _yaml(text: str, name: str) -> Dict[str, Any]:
+    return {block.key: yaml_text.value(block, name) for block in yaml_text.blocks(text, name) if block.key in FIELDS or block.key in HEADER}
+
+
+def _json(text: str, name: str) -> Dict[str, Any]:
+    try:
+        read: Dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise InvalidInput("%s is neither YAML nor JSON." % name, "Mend the file: kubelet can't read it either.") from None
+    return read
+
+
+def _checked(kind: str, value: Any, what: str, in_drop_in: bool) -> Any:
+    """The value, of the type that the field has. null in a mapping is an empty text, or in a drop-in takes the entry away."""
+    if value is None:
+        return None
+    if kind in (TEXTS, TRUTHS) and isinstance(value, Mapping):
+        nothing = None if in_drop_in else "" if kind == TEXTS else False
+        of = TEXT if kind == TEXTS else TRUTH
+        return {key: nothing if item is None else _checked(of, item, "%s.%s" % (what, key), False) for key, item in value.items()}
+    if kind == RESERVATIONS and isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
+        return [_reservation(entry, what) for entry in value]
+    right = {TEXT: str, TRUTH: bool, NAMES: list}.get(kind)
+    if right is None or not isinstance(value, right):
+        raise InvalidInput(
+            "%s is %s, where kubelet reads %s; it would exit." % (what, json.dumps(value), kind),
+            'Put it in quotes: "%s".' % value if kind == TEXT and not isinstance(value, (dict, list)) else "Write %s." % kind,
+        )
+    return value
+
+
+def _reservation(entry: Mapping[str, Any], what: str) -> Dict[str, Any]:
+    node, limits = entry.get("numaNode", 0), entry.get("limits") or {}
+    if isinstance(node, bool) or not isinstance(node, int) or not isinstance(limits, Mapping):
+        raise InvalidInput("%s has an entry that kubelet can't read." % what, "Write entries like {numaNode: 0, limits: {memory: 1Gi}}.")
+    return {"numaNode": node, "limits": {resource: str(amount) for resource, amount in limits.items()}}
+
+
+# --- flags --------------------------------------------------------------------------------------------------------------------------------
+
+
+def _of_flag(flag: str, value: str) -> Any:
+    """A flag's value as the field has it."""
+    kind = FIELDS[FLAGS[flag]]
+    if kind == TEXT:
+        return value
+    if kind == TRUTH:
+        return _truth(flag, value)
+    if kind == NAMES:
+        return [name for name in value.split(",") if name]
+    if kind == RESERVATIONS:
+        return [_reservation_of(flag, part) for part in value.split(";") if part]
+    parts = value.split(REPEATED[flag])
+    pairs = dict(_pair(flag, part, "<" if flag == "eviction-hard" else "=") for part in parts if part)
+    return {name: _truth(flag, text) for name, text in pairs.items()} if kind == TRUTHS else pairs
+
+
+def _reservation_of(flag: str, text: str) -> Dict[str, Any]:
+    node, _colon, limits = text.partition(":")
+    if not node.isdigit():
+        raise _bad_flag(flag, text)
+    return {"numaNode": int(node), "limits": dict(_pair(flag, part, "=") for part in limits.split(","))}
+
+
+def _pair(flag: str, text: str, sign: str) -> Tuple[str, str]:
+    name, found, value = text.partition(sign)
+    if not found:
+        raise _bad_flag(flag, text)
+    return name.strip(), value.strip()
+
+
+def _truth(flag: str, text: str) -> bool:
+    if text not in TRUTH_WORDS:
+        raise _bad_flag(flag, text)
+    return TRUTH_WORDS[text]
+
+
+def _bad_flag(flag: str, text: str) -> InvalidInput:
+    return InvalidInput("kubelet's flag --%s has \"%s\", which kubelet can't read." % (flag, text), "Mend the flag, or take it out.")
+
+
+def with_words(flags: Mapping[str, str], words: Sequence[str]) -> Dict[str, str]:
+    """Flags as kubelet has them when words ("name=value") are added to them: the last one counts, or adds to those before."""
+    found = dict(flags)
+    for word in words:
+        name, _equals, value = word.partition("=")
+        found[name] = REPEATED[name].join([found[name], value]) if name in found and name in REPEATED else value
+    return found
+
+
+def as_flags(configuration: Mapping[str, Any]) -> List[str]:
+    """A configuration as flags without dashes ("cpu-manager-policy=static"), for a kubelet that reads no file of ours.
+
+    Fields that have no flag (memorySwap) are left out.
+    """
+    words = []
+    for flag, field in FLAGS.items():
+        value = configuration.get(field)
+        if value is None:
+            continue
+        if field == "reservedMemory":
+            parts = ["%d:%s" % (entry["numaNode"], ",".join("%s=%s" % item for item in entry["limits"].items())) for entry in value]
+        elif isinstance(value, Mapping):
+            sign = "<" if flag == "eviction-hard" else "="
+            pairs = [name + sign + (json.dumps(item) if isinstance(item, bool) else str(item)) for name, item in value.items()]
+            parts = pairs if flag == "cpu-manager-policy-options" else [",".join(pairs)]
+        else:
+            parts = [json.dumps(value) if isinstance(value, bool) else str(value)]
+        words += ["%s=%s" % (flag, part) for part in parts]
+    return words
