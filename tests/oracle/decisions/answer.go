@@ -45,7 +45,7 @@ func run(request json.RawMessage) (*StateAnswer, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	info, err := known(question.Root)
+	info, err := machine.Known(question.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -93,18 +93,4 @@ func stateDirectory(files map[string]string) (string, error) {
 		}
 	}
 	return directory, err
-}
-
-var machines = map[string]*machine.Info{}
-
-// known reads each machine once.
-func known(root string) (*machine.Info, error) {
-	if machines[root] == nil {
-		info, err := machine.Read(root)
-		if err != nil {
-			return nil, err
-		}
-		machines[root] = info
-	}
-	return machines[root], nil
 }

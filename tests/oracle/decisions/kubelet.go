@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 	"sync"
+	"time"
 
 	"gpufleet.node/oracle/node"
 	v1 "k8s.io/api/core/v1"
@@ -80,7 +81,7 @@ func (k *kubelet) start(n *node.Node, devices []Device) (*StartError, error) {
 		return nil, err
 	}
 	for resource, reported := range byResource(devices) {
-		if err := registerDevices(k.context, k.devices, &plugin{resource: resource}, reported); err != nil {
+		if err := registerDevices(k.context, k.devices, &plugin{resource: resource, devices: reported}); err != nil {
 			return nil, err
 		}
 	}
@@ -189,6 +190,9 @@ func (noRuntime) GetPodStatus(types.UID) (v1.PodStatus, bool) { return v1.PodSta
 func (noRuntime) UpdateContainerResources(context.Context, string, *runtimeapi.ContainerResources) error {
 	return fmt.Errorf("no container runtime")
 }
+
+// never is a reconcile period after which no question is open any more.
+const never = 1000 * time.Hour
 
 // lastWord leaves a refusal as it is: only for a critical pod kubelet would end others.
 type lastWord struct{}

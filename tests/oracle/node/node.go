@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubelet/eviction"
 	evictionapi "k8s.io/kubernetes/pkg/kubelet/eviction/api"
+	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/util/codec"
 	"k8s.io/utils/cpuset"
 )
 
@@ -91,7 +92,7 @@ func decode(ctx context.Context, configuration json.RawMessage) (*kubeletconfig.
 	if err != nil {
 		return nil, err
 	}
-	return decodeConfiguration(ctx, codecs, text)
+	return codec.DecodeKubeletConfiguration(ctx, codecs, text)
 }
 
 var gates map[string]bool

@@ -4,20 +4,18 @@ package decisions
 
 import (
 	"context"
-	"time"
 
 	"gpufleet.node/oracle/machine"
 	"gpufleet.node/oracle/node"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
-	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
-	"k8s.io/kubernetes/pkg/kubelet/cm/memorymanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/kubernetes/pkg/kubelet/nodestatus"
 )
+
+// What 1.37 changed: a context and a logger for the rest.
 
 func newTopologyManager(ctx context.Context, n *node.Node) (topologymanager.Manager, error) {
 	c := n.Manager
@@ -26,44 +24,6 @@ func newTopologyManager(ctx context.Context, n *node.Node) (topologymanager.Mana
 
 func newDeviceManager(ctx context.Context, n *node.Node, store topologymanager.Store) (*devicemanager.ManagerImpl, error) {
 	return devicemanager.NewManagerImpl(klog.FromContext(ctx), n.Machine.Topology, store)
-}
-
-func newCPUManager(ctx context.Context, n *node.Node, directory string, store topologymanager.Store) (cpumanager.Manager, error) {
-	c := n.Manager
-	return cpumanager.NewManager(klog.FromContext(ctx), c.CPUManagerPolicy, c.CPUManagerPolicyOptions, never, n.Machine, c.ReservedSystemCPUs, n.Reservation, directory, store)
-}
-
-func newMemoryManager(ctx context.Context, n *node.Node, directory string, store topologymanager.Store) (memorymanager.Manager, error) {
-	c := n.Manager
-	return memorymanager.NewManager(klog.FromContext(ctx), c.MemoryManagerPolicy, n.Machine, n.Reservation, c.MemoryManagerReservedMemory, directory, store)
-}
-
-func addHintProvider(ctx context.Context, manager topologymanager.Manager, provider topologymanager.HintProvider) {
-	manager.AddHintProvider(klog.FromContext(ctx), provider)
-}
-
-func startCPUManager(ctx context.Context, manager cpumanager.Manager, active func() []*v1.Pod) error {
-	return manager.Start(ctx, active, allSources{}, noRuntime{}, noRuntime{}, noContainers())
-}
-
-func startMemoryManager(ctx context.Context, manager memorymanager.Manager, active func() []*v1.Pod) error {
-	return manager.Start(ctx, active, allSources{}, noRuntime{}, noRuntime{}, noContainers())
-}
-
-func startDeviceManager(ctx context.Context, manager *devicemanager.ManagerImpl, active func() []*v1.Pod) error {
-	return manager.Start(klog.FromContext(ctx), active, allSources{}, noContainers(), noneRunning)
-}
-
-func stopDeviceManager(ctx context.Context, manager *devicemanager.ManagerImpl) {
-	_ = manager.Stop(klog.FromContext(ctx))
-}
-
-func registerDevices(ctx context.Context, manager *devicemanager.ManagerImpl, p *plugin, devices []*pluginapi.Device) error {
-	if err := manager.PluginConnected(ctx, p.resource, p); err != nil {
-		return err
-	}
-	manager.PluginListAndWatchReceiver(klog.FromContext(ctx), p.resource, &pluginapi.ListAndWatchResponse{Devices: devices})
-	return nil
 }
 
 func admit(ctx context.Context, handler lifecycle.PodAdmitHandler, pod *v1.Pod, others []*v1.Pod) lifecycle.PodAdmitResult {
@@ -98,6 +58,3 @@ func nodeStatus(ctx context.Context, n *node.Node, devices *devicemanager.Manage
 		false)
 	return status, set(ctx, status)
 }
-
-// never is a reconcile period after which no question is open any more.
-const never = 1000 * time.Hour

@@ -1,0 +1,12 @@
+//go:build v1.36
+
+package decisions
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
+)
+
+func attributes(pod *v1.Pod, others []*v1.Pod) *lifecycle.PodAdmitAttributes {
+	return &lifecycle.PodAdmitAttributes{Pod: pod, OtherPods: others, Operation: lifecycle.AddOperation}
+}
