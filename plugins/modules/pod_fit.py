@@ -13,7 +13,7 @@ description:
   - It computes on the controller what kubelet's CPU, memory, device and topology managers do, at 1.34 to 1.37, in kubelet's order. Nothing
     is sent to the node.
   - CPUs and memory are exact. Devices are told by NUMA node and number; which of them kubelet takes is chance or the wish of their plugin.
-  - Not predicted are preemption by critical pods, taints, node affinity, ports, ephemeral storage, dynamic resource allocation and resizes.
+  - Not predicted are taints, node affinity, ports, ephemeral storage, dynamic resource allocation and resizes.
 options:
   pods:
     description:
@@ -155,6 +155,13 @@ pods:
       description: The reason in a sentence of ours.
       type: str
       sample: ""
+    ends:
+      description:
+        - The pods that kubelet ends to make room for this one. It does so for critical pods only - static ones, which have the annotation
+          C(kubernetes.io/config.source), and those of a system priority.
+      type: list
+      elements: str
+      sample: []
     change:
       description: What would have to change for a refused pod to be admitted.
       type: str

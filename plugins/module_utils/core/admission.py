@@ -6,7 +6,7 @@
 each from one State to the next. The order is kubelet's: its topology manager first (hints of devices, CPUs and memory, then their
 allocation, container by container), then the sums of requests, then features. What a refused pod had been given is taken back.
 
-Not predicted: preemption by critical pods, taints, node affinity, ports, ephemeral storage, dynamic resource allocation and resizes.
+Not predicted: taints, node affinity, ports, ephemeral storage, dynamic resource allocation and resizes.
 Sources: pkg/kubelet/cm/topologymanager/scope_*.go, pkg/kubelet/lifecycle/predicate.go, handlers.go, pkg/kubelet/kubelet.go.
 """
 
@@ -23,8 +23,10 @@ from .admission_memory import Block, Crash, Memory, NoMemory, hugepages, memory_
 from .admission_topology import Affinity, BadDistances, Hints, Policy
 from .cpuset import CpuSet
 from .kubelet_merge import EVICTION_DEFAULTS
-from .pods import CPU, GUARANTEED, HUGEPAGES, MEMORY, Amounts, Container, Pod, combined
-from .quantity import format_bytes, parse_quantity
+from .kubelet_tables import GATES
+from .pods import CPU, GUARANTEED, HUGEPAGES, MEMORY, Amounts, Container, Pod, combined, describe
+from .preemption import victims
+from .quantity import parse_quantity
 from .topology import Topology
 
 # kubelet's reasons. The last two are no reasons of kubelet: it doesn't come back from the pod.
@@ -33,7 +35,7 @@ EMPTY_POOL, NO_POD_LEVEL, OUT_OF = "EmptyPodSharedPoolError", "PodLevelResources
 HANGS, CRASHES = "KubeletHangs", "KubeletCrashes"
 
 # The minors that changed what happens to pods with resources of their own (KEP-2837, KEP-5526).
-POD_LEVEL, POD_LEVEL_MANAGERS, NO_MEMORY_REQUEST_IS_FINE = 34, 36, 37
+POD_LEVEL_MANAGERS, NO_MEMORY_REQUEST_IS_FINE = 36, 37
 
 DEFAULT_MAX_PODS = 110
 
@@ -126,7 +128,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of a pod. A refused one has kubelet's reason, and a message of ours."""
+    """What becomes of a pod. A refused one has kubelet's reason, and a message of ours. ``ends``: the pods that kubelet ends for it."""
 
     pod: str
     qos: str
@@ -134,6 +136,7 @@ class Verdict:
     reason: str
     message: str
     containers: Tuple[Placement, ...]
+    ends: Tuple[str, ...] = ()
 
 
 class Refused(Exception):
@@ -157,8 +160,7 @@ def node_of(topology: Topology, configuration: Mapping[str, Any], minor: int, de
     cpus = cpus_of(topology)
     numa_nodes = sum(1 << node.id for node in topology.numa_nodes)
     options = admission_cpu.options_of(configuration, minor)
-    gates = configuration.get("featureGates") or {}
-    pod_level = bool(gates.get("PodLevelResources", minor >= POD_LEVEL))
+    pod_level = _gate("PodLevelResources", configuration, minor)
     distances = {node.id: node.distances for node in topology.numa_nodes}
     return Node(
         cpus,
@@ -173,8 +175,14 @@ def node_of(topology: Topology, configuration: Mapping[str, Any], minor: int, de
         _allocatable(topology, configuration, devices),
         minor,
         pod_level,
-        pod_level and minor >= POD_LEVEL_MANAGERS and bool(gates.get("PodLevelResourceManagers", False)),
+        pod_level and _gate("PodLevelResourceManagers", configuration, minor),
     )
+
+
+def _gate(name: str, configuration: Mapping[str, Any], minor: int) -> bool:
+    """Whether a feature gate is on."""
+    reached = [default for since, default, _locked in GATES[name] if since <= minor]
+    return bool(reached) and bool((configuration.get("featureGates") or {}).get(name, reached[-1]))
 
 
 def _reserves(configuration: Mapping[str, Any], resource: str) -> int:
@@ -284,7 +292,7 @@ def _verdict(admission: _Admission, refused: Optional[Refused]) -> Verdict:
     pod = admission.pod
     if refused:
         return Verdict(pod.name, admission.qos, False, refused.reason, refused.message, ())
-    return Verdict(pod.name, admission.qos, True, "", "", tuple(admission.placements.values()))
+    return Verdict(pod.name, admission.qos, True, "", "", tuple(admission.placements.values()), tuple(admission.ends))
 
 
 class _Admission:
@@ -301,6 +309,7 @@ class _Admission:
         self.cpus_left = 0
         self.memory_left: Dict[int, Dict[str, int]] = {}
         self.devices_left: Dict[str, Dict[int, int]] = {}
+        self.ends: List[str] = []
 
     def run(self) -> None:
         """The whole admission.
@@ -591,33 +600,37 @@ class _Admission:
     # --- sums
 
     def _check_sums(self) -> None:
-        """Whether what the node has suffices for the requests of all pods, whatever they use."""
+        """Whether what the node has suffices for the requests of all pods, whatever they use; for a critical pod others are ended."""
         node, others = self.node, list(self.state.pods.values())
-        if len(others) + 1 > node.allocatable["pods"]:
-            raise Refused(OUT_OF + "pods", "%d pods run, and kubelet's maxPods is %d." % (len(others), node.allocatable["pods"]))
-        wanted = self.pod.total_requests(node.pod_level)
-        used: Counter[str] = Counter()
+        wanted = {"pods": 1, **self.pod.total_requests(node.pod_level)}
+        used = Counter({"pods": len(others)})
         for other in others:
             used.update(other.total_requests(node.pod_level))
-        for resource in sorted(wanted, key=lambda name: (name != CPU, name != MEMORY, name)):
-            if not _is_counted(resource, node):
-                continue
+        lack = {}
+        for resource in sorted(wanted, key=lambda name: (name != "pods", name != CPU, name != MEMORY, name)):
             free = node.allocatable.get(resource, 0) - used[resource]
-            if wanted[resource] and wanted[resource] > free:
-                raise Refused(OUT_OF + resource, _lack(resource, wanted[resource], free))
+            if wanted[resource] and wanted[resource] > free and _is_counted(resource, node):
+                lack[resource] = wanted[resource] - free
+        if not lack:
+            return
+        ended = victims(self.pod, others, lack, node.pod_level) if self.pod.critical else []
+        if ended is None:
+            raise Refused(UNEXPECTED, "It is critical, and no pods can be ended that ask for enough: %s more." % describe(lack))
+        if not ended:
+            resource = next(iter(lack))
+            raise Refused(OUT_OF + resource, _lack(resource, wanted[resource], max(0, wanted[resource] - lack[resource])))
+        for other in ended:
+            self.ends.append(other.name)
+            _without(self.state, other)
 
 
 def _is_counted(resource: str, node: Node) -> bool:
     """kubelet leaves out what it doesn't know of (its node's other extended resources), and we ephemeral storage."""
     extended = "/" in resource and "kubernetes.io/" not in resource
-    return resource in node.allocatable if extended else resource in (CPU, MEMORY) or resource.startswith(HUGEPAGES)
+    return resource in node.allocatable if extended else resource in ("pods", CPU, MEMORY) or resource.startswith(HUGEPAGES)
 
 
 def _lack(resource: str, wanted: int, free: int) -> str:
-    if resource == CPU:
-        return "%g CPUs are asked for, and %g are not yet asked for by other pods." % (wanted / 1000, max(0, free) / 1000)
-    if resource == MEMORY or resource.startswith(HUGEPAGES):
-        return "%s of %s is asked for, and %s is not yet asked for by other pods." % (
-            format_bytes(wanted), resource, format_bytes(max(0, free))
-        )  # fmt: skip
-    return "%d of %s are asked for, and %d are not yet asked for by other pods." % (wanted, resource, max(0, free))
+    if resource == "pods":
+        return "As many pods run as kubelet's maxPods allows."
+    return "%s asked for, and %s not yet asked for by other pods." % (describe({resource: wanted}), describe({resource: free}))

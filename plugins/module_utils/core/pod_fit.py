@@ -246,6 +246,7 @@ def _pod_answer(topology: Topology, pod: Pod, fit: Fit) -> Dict[str, Any]:
         "admitted": verdict.admitted,
         "reason": verdict.reason,
         "message": verdict.message,
+        "ends": list(verdict.ends),
         "change": fit.change,
         "scheduler": fit.scheduler,
         "containers": containers,

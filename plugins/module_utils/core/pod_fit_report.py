@@ -24,6 +24,8 @@ def fit_lines(result: Mapping[str, Any]) -> List[str]:
             lines += _wrapped("%s: " % pod["name"], "%s %s" % (pod["message"], pod["change"]))
         elif pod["scheduler"]["required"] != "runs":
             lines += _wrapped("%s: " % pod["name"], "not aligned; a scheduler that requires it says %s." % pod["scheduler"]["required"])
+        if pod["ends"]:
+            lines += _wrapped("%s: " % pod["name"], "kubelet ends %s for it." % ", ".join(pod["ends"]))
         if any(not one["devices_certain"] for one in pod["containers"]):
             lines += _wrapped("%s: " % pod["name"], "kubelet chooses between NUMA nodes; the devices are what NVIDIA's plugin prefers.")
     return lines + [line for order in result["start_orders"] for line in _order_lines(order)]

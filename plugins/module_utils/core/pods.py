@@ -22,6 +22,9 @@ GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 Amounts = Mapping[str, int]
 
 _NOTHING: Amounts = {}
+# Source: pkg/kubelet/types/pod_update.go, pkg/apis/scheduling/types.go.
+_SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
+_SYSTEM_PRIORITY, _SYSTEM_CLASSES = 2_000_000_000, ("system-cluster-critical", "system-node-critical")
 _SHORT_FORM = ("name", "namespace", "cpus", "memory", "gpus", "resources", "qos")
 
 
@@ -46,6 +49,7 @@ class Pod:
 
     ``containers`` are in the order of admission: init containers and sidecars first. ``requests`` and ``limits`` are those of the pod
     level; both None when the pod has no such field. ``qos`` is the class that the API server has written into its status.
+    ``critical``: a static pod, or one of a system priority, for which kubelet ends others.
     """
 
     key: str
@@ -55,6 +59,8 @@ class Pod:
     limits: Optional[Amounts] = None
     overhead: Amounts = field(default_factory=dict)
     qos: Optional[str] = None
+    priority: Optional[int] = None
+    critical: bool = False
 
     @property
     def has_pod_level(self) -> bool:
@@ -153,7 +159,15 @@ def parse_pod(value: Any, what: str = "pod") -> Pod:
         limits,
         _amounts(spec, "overhead", what + ".spec"),
         (value.get("status") or {}).get("qosClass"),
+        spec.get("priority"),
+        _is_critical(spec, _mapping(metadata, "annotations", what + ".metadata")),
     )
+
+
+def _is_critical(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> bool:
+    if annotations.get(_SOURCE, "api") != "api" or _MIRROR in annotations:
+        return True
+    return (spec.get("priority") or 0) >= _SYSTEM_PRIORITY or spec.get("priorityClassName") in _SYSTEM_CLASSES
 
 
 def _short_form(value: Mapping[str, Any], what: str) -> Pod:
