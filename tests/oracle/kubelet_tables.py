@@ -121,7 +121,8 @@ def main() -> int:
     """Ask every version, write both modules."""
     answers = {int(version.split(".")[1]): ask(version) for version in VERSIONS}
     gates = gate_rows(history(answers, "gates"))
-    managers = {name for answer in answers.values() for name in answer["manager_gates"]} & set(gates)
+    consulted = {name for answer in answers.values() for name in answer["manager_gates"]}
+    managers = {name for name in gates if name in consulted or name.startswith(("CPUManager", "MemoryManager", "TopologyManager"))}
     managers |= {name for name in gates if re.match("(CPU|Memory|Topology)Manager", name)}  # what users set by hand for them
     needs = history(answers, "dependencies")
 
