@@ -11,7 +11,14 @@ description:
   - A kubelet with a drop-in folder gets a file of its own there, V(zz-gpufleet.conf), which sorts last. Otherwise the fields are merged
     into its main file, and every other line there stays as it is. Packaged unit files are never touched.
   - What kubelet would refuse is refused first, on the result of all its files together, before anything is written.
-  - Neither restarts kubelet nor removes its state files. RV(restart_required) and RV(findings) say what waits for a restart.
+  - kubelet is restarted only where the plan says so (C(restart) is V(when_needed)), on the running system, and where a difference needs it.
+    Then the order is to stop it, to remove those of its state files that it would not start on, to write, to start it, and to wait until it
+    is healthy (its unit, its C(healthz) address, and the state files that its managers write). Where it isn't, the old configuration and
+    state come back and the module fails with the last lines of its journal.
+  - A state file is removed only when this kubelet would not start on it, and never while a pod holds CPUs or memory by it. Its last content
+    is kept in V(/var/lib/gpufleet/set-aside).
+  - Otherwise RV(restart_required) and RV(findings) say what waits for a restart.
+  - A unit removes state files at boot, before kubelet, that the boot made unusable.
 options:
   kubelet:
     description:
@@ -20,6 +27,10 @@ options:
         kubelet reads none, and C(config_file) its main file. C(version), C(unit), C(root_dir) and C(flags) are as in the facts.
     type: dict
     required: true
+  restart_timeout:
+    description: Seconds in which a restarted kubelet has to be healthy.
+    type: int
+    default: 180
 extends_documentation_fragment: [gpufleet.node.root, gpufleet.node.applies]
 seealso:
   - module: gpufleet.node.node_plan
@@ -44,6 +55,11 @@ findings:
   type: list
   elements: dict
   sample: [{item: kubelet.service, status: pending, path: "", message: reads its configuration when it is restarted}]
+drain_required:
+  description: In check mode, whether pods hold CPUs or memory by state files that have to go; then the node has to be drained first.
+  returned: success
+  type: bool
+  sample: false
 in_place:
   description: How many files are as wanted.
   returned: success
@@ -60,21 +76,25 @@ reboot_required:
   returned: success
   type: bool
   sample: false
+restarted:
+  description: Whether kubelet was restarted.
+  returned: success
+  type: bool
+  sample: true
 restart_required:
-  description: kubelet's unit, where a restart completes the change. Where kubelet would not start on its state files, they are among
-    RV(findings) instead.
+  description: kubelet's unit, where a mere restart completes the change. Where kubelet would not start on its state files, they are among
+    RV(findings) instead, with C(until) V(removal).
   returned: success
   type: list
   elements: str
   sample: [kubelet.service]
 """
 
-from ansible_collections.gpufleet.node.plugins.module_utils.edge.reconcile import reconcile
-from ansible_collections.gpufleet.node.plugins.module_utils.host.kubelet import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils.edge.kubelet import configure_kubelet
 
 
 def main():
-    reconcile(CONCERN, {"kubelet": {"type": "dict", "required": True}})
+    configure_kubelet()
 
 
 if __name__ == "__main__":

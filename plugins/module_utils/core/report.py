@@ -7,7 +7,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from .change import DRIFT, FOREIGN, IN_PLACE, NOT_APPLICABLE, PENDING
+from .change import DRIFT, FOREIGN, IN_PLACE, NOT_APPLICABLE, PENDING, REMOVAL
 from .cpuset import CpuSet
 
 WIDTH = 118
@@ -153,14 +153,23 @@ def _next_step(after: Mapping[str, Any]) -> str:
 
 
 def _when_it_suits(result: Mapping[str, Any]) -> str:
-    """What waits for somebody to choose the moment."""
+    """What waits for somebody to choose the moment. A reboot restarts what waits for a restart, too."""
+    steps = []
     if result["pending_commands"]:
-        return "boot a node from this root, or run on it: %s" % "; ".join(" ".join(command) for command in result["pending_commands"])
+        commands = "; ".join(" ".join(command) for command in result["pending_commands"])
+        steps.append("boot a node from this root, or run on it: %s" % commands)
     if result["reboot_required"]:
-        return "reboot when it suits"
-    if result["restart_required"]:
-        return "restart %s when it suits" % ", ".join(result["restart_required"])
-    return ""
+        steps.append("reboot when it suits")
+    else:
+        steps += ["restart %s when it suits" % unit for unit in result["restart_required"]]
+        steps += ["restart kubelet without %s (gpufleet_kubelet_restart: when_needed does)" % name for name in _to_remove(result)]
+    return "; then ".join(steps)
+
+
+def _to_remove(result: Mapping[str, Any]) -> List[str]:
+    """Files that a unit would not start on."""
+    found = [*result.get("findings", ()), *(item for concern in result.get("concerns", {}).values() for item in concern["findings"])]
+    return [finding["item"] for finding in found if finding["status"] == PENDING and finding.get("until") == REMOVAL]
 
 
 def _headline(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str]:

@@ -7,19 +7,32 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from typing import List
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..core import kubelet
 from ..core.kubelet import DROP_IN, KNOWN_FOLDERS, Reading
+from ..core.kubelet_rules import NEWEST_MINOR, minor_of
+from .bundle import bundle
 from .command import Command
 from .concern import Concern, Section
+from .interpreter import interpreter
 from .root import Root
 from .store import Store
 
+if TYPE_CHECKING:  # so that Ansible sends it along; here it isn't loaded
+    from . import kubelet_state_program  # noqa: F401
+
+_BOOT_PROGRAM = __name__ + "_state_program"
 # The mark stands in the first line of a file that holds our keys.
 _MARK_WITHIN = 200
 
 STATE_FILES = ("cpu_manager_state", "memory_manager_state")
+# There while a run of ours has kubelet stopped.
+STOPPED_NOTE = "/run/gpufleet/kubelet.stopped"
+# Units at work, or trying to: one that somebody stopped isn't started by us.
+_AT_WORK = ("active", "activating", "deactivating", "failed", "reloading")
+_BOOT_SECONDS = 2  # the time of the boot is known in whole seconds
 
 
 def read(root: Root, command: Command, section: Section) -> Reading:
@@ -37,31 +50,51 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     candidates = [posixpath.join(known, DROP_IN) for known in (*KNOWN_FOLDERS, *([folder] if folder not in KNOWN_FOLDERS else [])) if known]
     others = [name for name in root.names(folder) if name.endswith(".conf") and name != DROP_IN] if folder else []
     states = {name: root.read(posixpath.join(state_folder, name)) for name in STATE_FILES}
-    return Reading(
+    reading = Reading(
         main=root.read(main_file) if main_file else None,
         drop_ins={path: root.read(path) or "" for path in (posixpath.join(folder, name) for name in others)},
         ours=tuple(path for path in candidates if root.exists(path)),
         merged=tuple(path for path in Store(root).files if path != main_file and _holds_our_keys(root, path)),
         states={name: text for name, text in states.items() if text is not None},
         own_text=root.read(own),
-        stale=bool(wanted) and _stale(root, command, wanted["unit"], [own]),
     )
+    return _with_state(root, command, wanted, own, reading) if wanted else reading
+
+
+def _with_state(root: Root, command: Command, wanted: Section, own: str, reading: Reading) -> Reading:
+    """What concerns a kubelet that is to be configured: whether it runs, and its state files."""
+    shown = command.query(("systemctl", "show", "--property=ActiveState,MainPID", wanted["unit"])) or ""
+    unit = dict(line.partition("=")[::2] for line in shown.splitlines())
+    configured = reading.main is not None or not kubelet.main_of(wanted)
+    at_work = unit.get("ActiveState") in _AT_WORK or root.exists(STOPPED_NOTE)
+    reading = replace(
+        reading,
+        stale=_stale(root, unit.get("MainPID", "0"), own),
+        restarts=wanted["restart"] == "when_needed" and configured and at_work,
+        program=bundle(_BOOT_PROGRAM).decode("utf-8", "surrogateescape"),
+        interpreter=interpreter(root),
+    )
+    if not reading.states:
+        return reading
+    from .kubelet_state import in_use, read_machine  # only nodes with kubelet at work pay for it
+
+    minor = minor_of(wanted["version"]) if wanted["version"] else NEWEST_MINOR
+    return replace(reading, machine=read_machine(root), users=tuple(in_use(root, reading.states, minor)) if command.live else ())
 
 
 def _holds_our_keys(root: Root, path: str) -> bool:
     return kubelet.MARK in (root.read(path, limit=_MARK_WITHIN) or "")
 
 
-def _stale(root: Root, command: Command, unit: str, paths: List[str]) -> bool:
-    """Whether the unit has been running since before one of the files was last written. Never off a live root: nothing runs there."""
-    pid = (command.query(("systemctl", "show", "-p", "MainPID", "--value", unit)) or "0").strip()
+def _stale(root: Root, pid: str, path: str) -> bool:
+    """Whether the process has been running since before the file was last written. Never off a live root: nothing runs there."""
     process, booted = root.read("/proc/%s/stat" % pid), re.search(r"^btime (\d+)$", root.read("/proc/stat") or "", re.MULTILINE)
-    if pid in ("", "0") or process is None or booted is None:
+    if pid in ("", "0") or process is None or booted is None or not root.exists(path):
         return False
     # Field 22, counted behind the command's name, which may hold blanks: the start in clock ticks after the boot.
     ticks = int(process.rpartition(")")[2].split()[19])
     started = int(booted.group(1)) + ticks / os.sysconf("SC_CLK_TCK")
-    return any(os.stat(root.local(path)).st_mtime > started for path in paths if root.exists(path))
+    return os.stat(root.local(path)).st_mtime > started + _BOOT_SECONDS
 
 
 CONCERN = Concern("kubelet", ("kubelet",), read, kubelet.artifacts)

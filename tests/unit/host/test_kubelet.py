@@ -97,7 +97,7 @@ class Running(Command):
         self.live = True
 
     def query(self, argv: Any) -> str | None:
-        return "7\n" if "MainPID" in argv else None
+        return "ActiveState=active\nMainPID=7\n" if "--property=ActiveState,MainPID" in argv else None
 
 
 @pytest.mark.parametrize(("booted", "stale"), [(1_000_000_000, True), (4_000_000_000, False)])
