@@ -12,6 +12,8 @@ import shlex
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Sequence, Tuple
 
+from .kubelet_merge import with_words
+
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ASSIGNMENT = re.compile(r"""^[ \t]*([A-Za-z_]\w*)=(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\n]*))""", re.MULTILINE | re.DOTALL)
 _YAML_LIST = re.compile(r"^kubelet-arg:[ \t]*\n((?:[ \t]*-[^\n]*\n?)+)", re.MULTILINE)
@@ -78,8 +80,11 @@ def command_line(unit: Service, files: Sequence[Mapping[str, str]]) -> List[str]
 
 
 def flags(words: Sequence[str]) -> Dict[str, str]:
-    """The flags among the words, without dashes: --name=value, --name value, or a lone --name, which is "true". The last one counts."""
-    found: Dict[str, str] = {}
+    """The flags among the words, without dashes: --name=value, --name value, or a lone --name, which is "true".
+
+    Of a repeated flag the last one counts, or the values are joined where kubelet adds them up. kubelet takes "_" for "-".
+    """
+    found: List[str] = []
     position = 0
     while position < len(words):
         name, equals, value = words[position].partition("=")
@@ -91,8 +96,8 @@ def flags(words: Sequence[str]) -> Dict[str, str]:
             if position < len(words) and not words[position].startswith("-"):
                 value = words[position]
                 position += 1
-        found[name.lstrip("-")] = value
-    return found
+        found.append("%s=%s" % (name.lstrip("-").replace("_", "-"), value))
+    return with_words({}, found)
 
 
 def nested_flags(words: Sequence[str], configuration: str) -> Dict[str, str]:

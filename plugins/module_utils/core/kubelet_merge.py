@@ -256,11 +256,13 @@ def as_flags(configuration: Mapping[str, Any]) -> List[str]:
         if value is None:
             continue
         if field == "reservedMemory":
-            parts = ["%d:%s" % (entry["numaNode"], ",".join("%s=%s" % item for item in entry["limits"].items())) for entry in value]
+            parts = ["%d:%s" % (entry["numaNode"], ",".join(map("=".join, entry["limits"].items()))) for entry in value]
         elif isinstance(value, Mapping):
             sign = "<" if flag == "eviction-hard" else "="
             pairs = [name + sign + (json.dumps(item) if isinstance(item, bool) else str(item)) for name, item in value.items()]
             parts = pairs if flag == "cpu-manager-policy-options" else [",".join(pairs)]
+        elif isinstance(value, list):
+            parts = [",".join(value)]
         else:
             parts = [json.dumps(value) if isinstance(value, bool) else str(value)]
         words += ["%s=%s" % (flag, part) for part in parts]

@@ -58,7 +58,7 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
         return {}
     minor = _minor(kubelet.version, notes)
     configuration = _configuration(topology, policy, kubelet, cpus, minor, notes)
-    machine = _machine(topology, hugepages, policy.swap == "keep" and bool(topology.swaps))
+    machine = machine_section(topology, hugepages, policy.swap == "keep" and bool(topology.swaps))
     rules.check({"evictionHard": EVICTION_DEFAULTS, **configuration}, minor, rules.machine(machine))
     _report_flags(kubelet, configuration, notes)
     return {
@@ -75,7 +75,7 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
     }
 
 
-def _machine(topology: Topology, hugepages: Mapping[int, int], swap: bool) -> Dict[str, Any]:
+def machine_section(topology: Topology, hugepages: Mapping[int, int], swap: bool) -> Dict[str, Any]:
     """What the node holds its files against (``kubelet_rules.machine`` reads it)."""
     return {
         "cpus": topology.cpus.online.to_list(),
