@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 import pytest
-from vm.kubelet.node import Prediction, RealNode, Witnesses, static_pod
+from vm.kubelet.node import RealNode, Witnesses, static_pod
 from vm.machine import machines
 
-from ansible_collections.gpufleet.node.plugins.module_utils.core.admission import Placement
-from ansible_collections.gpufleet.node.plugins.module_utils.core.admission_machine import bits_of
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.quantity import parse_quantity
 
 Figure = Callable[[str], None]
+DRAIN = Path(__file__).with_name("drain.yml")
+HUGEPAGES = {"2Mi": {"0": 16, "1": 16}}
 OTHER_RESERVED = "2-3,4-5"  # by default it is the first core of each NUMA node
 
 
@@ -54,10 +55,19 @@ def test_pods_when_spread(node: RealNode, figure: Figure) -> None:
     _as_predicted(node, SPREAD, figure, gpufleet_profile="colocation")
 
 
+def test_in_use(node: RealNode, figure: Figure) -> None:
+    """From colocation to aligned while pods have CPUs of their own: refused, and nothing of kubelet is touched"""
+    before = node.witnesses()
+    played = node.play("site.yml", gpufleet_profile="aligned")
+    assert played.status != 0
+    after = node.witnesses()
+    assert after == before
+    figure(next(line.strip() for line in played.output.splitlines() if "first" in line))
+
+
 def test_aligned(node: RealNode, figure: Figure) -> None:
-    """From colocation to aligned: kubelet starts on it at once"""
-    node.remove_pods()
-    _change(node, figure, gpufleet_profile="aligned")
+    """From colocation to aligned with a drain: kubelet starts on it at once"""
+    _change(node, figure, gpufleet_profile="aligned", gpufleet_drain=str(DRAIN))
 
 
 def test_pods_when_aligned(node: RealNode, figure: Figure) -> None:
@@ -84,6 +94,17 @@ def test_reboot(node: RealNode, figure: Figure) -> None:
     figure(f"{after.pods['first']['containers']} again, {seconds:.0f} s")
 
 
+def test_boot_that_changes_the_machine(node: RealNode, figure: Figure) -> None:
+    """A boot with hugepages, which makes the memory manager's state one that kubelet refuses: it is gone before kubelet's first start"""
+    changed = {"gpufleet_profile": "aligned", "gpufleet_reserved_cpus": OTHER_RESERVED, "gpufleet_hugepages": HUGEPAGES}
+    node.provision(**changed, gpufleet_reboot="when_needed")
+    seen = node.until_seen(lambda witnesses: witnesses.decided("first"), 300)
+    _healthy(seen)
+    pools = {node: kinds["memoryMap"]["hugepages-2Mi"]["total"] for node, kinds in seen.states["memory"]["machineState"].items()}
+    assert pools == {node: int(pages) * 2 * 1024 * 1024 for node, pages in HUGEPAGES["2Mi"].items()}
+    figure(f"hugepages in kubelet's state: {pools}; the pod runs on CPUs {seen.pods['first']['containers']['c0']['cpus']}")
+
+
 def test_back(node: RealNode, figure: Figure) -> None:
     """Back to colocation: kubelet starts on it at once"""
     node.remove_pods()
@@ -97,7 +118,7 @@ def _change(node: RealNode, figure: Figure, **variables: Any) -> None:
     played = node.provision(**variables)
     seen = node.until_seen(lambda witnesses: witnesses.healthy and bool(witnesses.configz), 120)
     _healthy(seen, before)
-    unused, plan = node.hand_over(**variables)
+    plan, unused = node.ask(**variables)
     _has_plan(seen, plan)
     again = node.provision(**variables)
     assert again.changed == 0, again.output
@@ -145,37 +166,35 @@ def _is_same_quantity(one: Any, other: Any) -> bool:
 
 
 def _as_predicted(node: RealNode, pods: Sequence[Mapping[str, Any]], figure: Figure, **variables: Any) -> None:
-    """Add the pods one after the other; each is predicted before."""
-    topology, plan = node.hand_over(**variables)
-    prediction = Prediction(topology, plan["kubelet"]["configuration"])
-    placements = {}
-    for pod in pods:
-        name = pod["metadata"]["name"]
-        verdict = prediction.admit(pod)
-        found = node.add(pod).pods[name]
-        assert (found["phase"] == "Running") == verdict.admitted, (found, verdict)
-        assert found["reason"] == verdict.reason
-        placements.update({(name, one.name): one for one in verdict.containers})
-        if not verdict.admitted:
-            figure(f"{name}: {verdict.reason}")
-    shared = CpuSet.from_int(prediction.state.shared)
-    expected = {key: _cgroup(one, shared) for key, one in placements.items()}
+    """Add the pods one after the other, which were predicted before."""
+    plan, fit = node.ask(pods, **variables)
+    for pod, predicted in zip(pods, fit):
+        found = node.add(pod).pods[predicted["name"]]
+        assert (found["phase"] == "Running", found["reason"]) == (predicted["admitted"], predicted["reason"]), (found, predicted)
+        if not predicted["admitted"]:
+            figure(f"{predicted['name']}: {predicted['reason']}")
+    placements = {(pod["name"], container["name"]): container for pod in fit for container in pod["containers"]}
+    shared = CpuSet.parse(plan["cpus"]["online"])
+    for one in placements.values():
+        shared -= CpuSet.parse(one["cpus"])
+    expected = {key: (one["cpus"] or str(shared), str(CpuSet(one["memory_numa_nodes"]) or "")) for key, one in placements.items()}
     seen = node.until_seen(lambda witnesses: _cgroups(witnesses) == expected, 60)  # kubelet looks at its shared pool every ten seconds
     assert _cgroups(seen) == expected
     _healthy(seen)
     for (name, container), one in placements.items():
-        given = seen.state_cpus(name).get(container, CpuSet())
-        assert given.bits == (one.cpus if one.exclusive else 0)
+        assert str(seen.state_cpus(name).get(container, "")) == one["cpus"]
         blocks = (seen.states["memory"].get("entries") or {}).get(seen.pods[name]["uid"], {}).get(container, [])
-        assert {(tuple(block["numaAffinity"]), block["type"], block["size"]) for block in blocks if block["size"]} == {
-            (tuple(bits_of(block.nodes)), block.kind, block.size) for block in one.memory if block.size
-        }
-        figure(f"{name}: CPUs {expected[name, container][0]}, memory of NUMA nodes {expected[name, container][1] or 'any'}")
+        assert [_block(block["numaAffinity"], block["type"], block["size"]) for block in blocks] == [
+            _block(block["numa_nodes"], block["type"], block["bytes"]) for block in one["memory"]
+        ]
+        cpus, nodes = expected[name, container]
+        figure(
+            f"{name}: CPUs {cpus}{'' if one['exclusive'] else ' (shared)'}, memory of {'NUMA node ' + nodes if nodes else 'any NUMA node'}"
+        )
 
 
-def _cgroup(placement: Placement, shared: CpuSet) -> tuple[str, str]:
-    """cpuset.cpus and cpuset.mems as they are to be."""
-    return str(CpuSet.from_int(placement.cpus) if placement.cpus else shared), str(CpuSet(placement.memory_nodes) or "")
+def _block(nodes: Sequence[int], kind: str, size: int) -> tuple[tuple[int, ...], str, int]:
+    return tuple(sorted(nodes)), kind, size
 
 
 def _cgroups(seen: Witnesses) -> dict[tuple[str, str], tuple[str, str]]:

@@ -7,18 +7,14 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 from vm.node import Node, Played
 
-from ansible_collections.gpufleet.node.plugins.module_utils.core import admission
-from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
-from ansible_collections.gpufleet.node.plugins.module_utils.core.pods import parse_pod
-from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
 
 RESULTS = Path(os.environ.get("GPUFLEET_VM_RESULTS", "."))
-FACTS = Path(__file__).with_name("facts.yml")
+ASK = Path(__file__).with_name("ask.yml")
 MANIFESTS = "/etc/kubernetes/manifests"
 IMAGE = "localhost/pause:1"
 
@@ -116,12 +112,12 @@ class RealNode(Node):
             time.sleep(3)
         return time.monotonic() - begin
 
-    def hand_over(self, **variables: Any) -> tuple[Topology, dict[str, Any]]:
-        """The facts and the plan as they are now."""
-        played = self.play(str(FACTS), handed_over=str(RESULTS), **variables)
+    def ask(self, pods: Sequence[Mapping[str, Any]] = (), **variables: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The plan, and what pod_fit says of pods that come one after the other."""
+        played = self.play(str(ASK), handed_over=str(RESULTS), pods=list(pods), **variables)
         assert played.status == 0, played.output
         said = json.loads((RESULTS / f"{self.machine.name}.json").read_text())
-        return from_json(Topology, said["topology"]), said["plan"]
+        return said["plan"], said["fit"]
 
     def add(self, pod: Mapping[str, Any]) -> Witnesses:
         """A static pod, and what became of it."""
@@ -137,19 +133,6 @@ class RealNode(Node):
         seen = self.until_seen(lambda witnesses: not witnesses.pods and not witnesses.states["cpu"].get("entries"), 180)
         assert not seen.pods and not seen.states["cpu"].get("entries"), seen
         return seen
-
-
-class Prediction:
-    """What pod_fit says of one pod after the other."""
-
-    def __init__(self, topology: Topology, configuration: Mapping[str, Any]) -> None:
-        self.node = admission.node_of(topology, configuration, 37, {})
-        self.state = self.node.empty()
-
-    def admit(self, pod: Mapping[str, Any]) -> admission.Verdict:
-        """Its verdict; the next pod finds what this one leaves."""
-        verdict, self.state = admission.admit(self.node, self.state, parse_pod(pod))
-        return verdict
 
 
 def static_pod(name: str, *containers: Mapping[str, str], limits: bool = True) -> dict[str, Any]:
