@@ -17,6 +17,7 @@ from .bundle import bundle
 from .command import Command
 from .concern import Concern, Section
 from .interpreter import interpreter
+from .kubelet_files import drop_ins
 from .root import Root
 from .store import Store
 
@@ -48,11 +49,10 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     state_folder = wanted.get("root_dir") or "/var/lib/kubelet"
     own = kubelet.place(wanted)
     candidates = [posixpath.join(known, DROP_IN) for known in (*KNOWN_FOLDERS, *([folder] if folder not in KNOWN_FOLDERS else [])) if known]
-    others = [name for name in root.names(folder) if name.endswith(".conf") and name != DROP_IN] if folder else []
     states = {name: root.read(posixpath.join(state_folder, name)) for name in STATE_FILES}
     reading = Reading(
         main=root.read(main_file) if main_file else None,
-        drop_ins={path: root.read(path) or "" for path in (posixpath.join(folder, name) for name in others)},
+        drop_ins={path: text for path, text in drop_ins(root, folder).items() if path != posixpath.join(folder, DROP_IN)},
         ours=tuple(path for path in candidates if root.exists(path)),
         merged=tuple(path for path in Store(root).files if path != main_file and _holds_our_keys(root, path)),
         states={name: text for name, text in states.items() if text is not None},

@@ -21,6 +21,7 @@ from ..core.errors import CommandFailed, GpufleetError
 from ..core.kubelet_state import POLICY_FIELDS, policy_of
 from . import files, kubelet
 from .apply import Node, Outcome, apply, inspect
+from .kubelet_files import drop_ins
 from .root import Root
 
 SETTLED_SECONDS = 6.0  # kubelet starts its managers within five seconds after it answers, and exits when one of them refuses
@@ -217,12 +218,10 @@ def _write_back(root: Root, path: str, text: Optional[str]) -> None:
 
 def _healthz_address(root: Root, section: Mapping[str, Any]) -> str:
     """Where kubelet says that it is well; "" where it is told not to."""
-    folder = section["config_dir"] or ""
-    names = [name for name in root.names(folder) if name.endswith(".conf")] if folder else []
-    paths = [section["config_file"], *(posixpath.join(folder, name) for name in names)]
+    main = root.read(section["config_file"]) if section["config_file"] else None
     said = {"Port": "10248", "BindAddress": "127.0.0.1"}
-    for path in paths:
-        said.update(_HEALTHZ.findall(root.read(path) or "") if path else ())
+    for text in (main or "", *drop_ins(root, section["config_dir"] or "").values()):
+        said.update(_HEALTHZ.findall(text))
     flags = section["flags"]
     port = flags.get("healthz-port", said["Port"])
     host = flags.get("healthz-bind-address", said["BindAddress"])

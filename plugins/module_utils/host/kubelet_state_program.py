@@ -22,6 +22,7 @@ from ..core.topology import Kubelet
 from .command import Command
 from .facts.kubelet import read_kubelet
 from .files import remove
+from .kubelet_files import drop_ins
 from .kubelet_state import in_use, read_states, refused
 from .root import Root
 from .store import Store
@@ -69,11 +70,8 @@ def clear(root: Root, command: Command) -> Iterator[str]:
 
 def effective(root: Root, kubelet: Kubelet, minor: int) -> Dict[str, Any]:
     """The fields that are in force in the end: main file, drop-ins, flags."""
-    folder = kubelet.config_dir or ""
-    names = [name for name in root.names(folder) if name.endswith(".conf")] if folder else []
-    drop_ins = {path: root.read(path) or "" for path in (posixpath.join(folder, name) for name in names)}
     main = root.read(kubelet.config_file) if kubelet.config_file else None
-    return merging.effective(main, drop_ins, dict(kubelet.flags), minor, kubelet.config_file or "")
+    return merging.effective(main, drop_ins(root, kubelet.config_dir or ""), dict(kubelet.flags), minor, kubelet.config_file or "")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,22 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""kubelet's drop-ins as kubelet finds them."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+from .root import Root
+
+
+def drop_ins(root: Root, folder: str) -> Dict[str, str]:
+    """The texts of the *.conf files in the folder and below it, by path; links to folders aren't followed. Of no folder ("") none."""
+    found: Dict[str, str] = {}
+    for name in root.names(folder) if folder else ():
+        path = "%s/%s" % (folder.rstrip("/"), name)
+        if root.link_target(path) is None:
+            found.update(drop_ins(root, path))
+        text = root.read(path) if name.endswith(".conf") else None
+        if text is not None:
+            found[path] = text
+    return found
