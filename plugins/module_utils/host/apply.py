@@ -25,7 +25,7 @@ from ..core.change import (
     Observation,
 )
 from ..core.errors import CommandFailed, WriteFailed
-from . import files
+from . import files, written
 from .command import Command
 from .refusals import Refusals
 from .root import Root
@@ -140,6 +140,7 @@ def _mend_file(artifact: File, finding: Finding, node: Node) -> Tuple[Finding, b
     else:
         files.remove_leftovers(os.path.dirname(local))
         created = not os.path.exists(local)
+        written.note(node.root, finding.path)
         files.write_atomic(local, wanted.encode("utf-8", "surrogateescape"), artifact.mode, artifact.enforce_mode)
         if created:
             node.command.query(("restorecon", local))

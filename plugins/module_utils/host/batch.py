@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from ..core import batch_units, seccomp, units
@@ -19,6 +17,7 @@ from .interpreter import interpreter
 from .root import Root
 from .store import Store
 from .systemd import reload_is_hazard, runs_systemd
+from .written import started_before
 
 _CGROUPS = "/sys/fs/cgroup"
 
@@ -64,17 +63,8 @@ def _running(command: Command, names: Sequence[str]) -> Mapping[str, int]:
 
 
 def _stale(root: Root, running: Mapping[str, int]) -> FrozenSet[str]:
-    """Services whose process is older than their unit file. The boot time is known in whole seconds: a second or two is no difference."""
-    found = set()
-    for name, pid in running.items():
-        with suppress(OSError, ValueError, IndexError):  # the process may end meanwhile
-            booted = int((root.read("/proc/stat") or "").partition("\nbtime ")[2].split()[0])
-            # The second field, the name in parentheses, may hold blanks; the start is the 22nd.
-            ticks = int((root.read("/proc/%d/stat" % pid) or "").rpartition(")")[2].split()[19])
-            started = booted + ticks / os.sysconf("SC_CLK_TCK")
-            if os.stat(root.local("%s/%s" % (UNIT_FOLDER, name))).st_mtime > started + 2:
-                found.add(name)
-    return frozenset(found)
+    """Services whose process is older than their unit file."""
+    return frozenset(name for name, pid in running.items() if started_before(root, str(pid), "%s/%s" % (UNIT_FOLDER, name)))
 
 
 def _weight(root: Root) -> Optional[int]:
