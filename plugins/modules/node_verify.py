@@ -13,14 +13,20 @@ description:
     and what belongs to someone else.
 options:
   plan:
-    description: The plan, as M(gpufleet.node.node_plan) returned it.
+    description:
+      - The plan, as M(gpufleet.node.node_plan) returned it.
+      - Without one the facts are read as M(gpufleet.node.topology_facts) reads them, and the plan is made from the host's variables as
+        M(gpufleet.node.node_plan) makes it, in this one task. A mapping in the variable C(gpufleet_plan) is taken for the plan then.
     type: dict
-    required: true
   fingerprint:
     description:
       - The node's own fingerprint, as M(gpufleet.node.topology_facts) has just read it.
       - A plan that was made for another machine is refused.
     type: str
+  gpu_match:
+    description: What counts as a GPU, as in M(gpufleet.node.topology_facts); used where the facts are read.
+    type: list
+    elements: str
   list_in_place:
     description: List the items that are in place too, instead of counting them only.
     type: bool
@@ -36,7 +42,11 @@ author: [gpufleet contributors (@gpufleet)]
 """
 
 EXAMPLES = r"""
-- name: Ask the node what differs from its plan
+- name: Read the facts, make the plan, ask the node what differs from it
+  gpufleet.node.node_verify:
+  register: verdict
+
+- name: Ask the node what differs from a plan that is there already
   gpufleet.node.node_verify:
     plan: "{{ gpufleet_plan }}"
     fingerprint: "{{ ansible_facts.gpufleet_topology.fingerprint }}"
@@ -48,6 +58,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+ansible_facts:
+  description: The facts C(gpufleet_topology) and C(gpufleet_plan).
+  returned: when no plan was given
+  type: dict
 concerns:
   description: >-
     Per concern, its items that are not in place, and how many are. C(until) says what a pending item waits for: C(reboot),

@@ -41,8 +41,15 @@ ON_THE_CONTROLLER = {
     "ansible.builtin.include_role",
     "ansible.builtin.validate_argument_spec",
 }
-# An action that looks first and brings the program along then.
-CALLS = {"gpufleet.node.launcher": 2}
+
+
+def modules_of(task):
+    """The module calls of a task: an action may make several."""
+    if task.action == "gpufleet.node.node_verify" and "plan" not in task.args:
+        return ["gpufleet.node.topology_facts", task.action]
+    if task.action == "gpufleet.node.launcher":  # it looks first and brings the program along then
+        return [task.action] * 2
+    return [task.action]
 
 
 class CallbackModule(CallbackBase):
@@ -60,7 +67,7 @@ class CallbackModule(CallbackBase):
         if task.action not in ON_THE_CONTROLLER:
             told = result._result if hasattr(result, "_result") else result.result
             ran = sum(not item.get("skipped") for item in told["results"]) if task.loop else 1
-            self.calls.setdefault(host, []).extend([task.action] * ran * CALLS.get(task.action, 1))
+            self.calls.setdefault(host, []).extend(modules_of(task) * ran)
 
     def v2_playbook_on_stats(self, stats):
         with open(os.environ["GPUFLEET_CALLS"], "w", encoding="utf-8") as stream:

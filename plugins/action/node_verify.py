@@ -1,0 +1,43 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""node_verify: the node against its plan. Without one it reads the facts and makes the plan first, in the same worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError
+from ansible_collections.gpufleet.node.plugins.module_utils.edge.planning import make_plan
+
+
+class ActionModule(ActionBase):
+    """Calls the module; a task without a plan stands for topology_facts, node_plan and node_verify."""
+
+    def run(self, tmp=None, task_vars=None):
+        """The task's result."""
+        super().run(tmp, task_vars)
+        options = dict(self._task.args)
+        of_facts = {name: options[name] for name in ("root", "gpu_match") if name in options}
+        options.pop("gpu_match", None)
+        if options.get("plan"):
+            return self._execute_module("gpufleet.node.node_verify", options, task_vars=task_vars)
+        result = self._execute_module("gpufleet.node.topology_facts", of_facts, task_vars=task_vars)
+        if result.get("failed") or "ansible_facts" not in result:
+            return result
+        topology = result["ansible_facts"]["gpufleet_topology"]
+        try:
+            plan = _given(task_vars) or make_plan(topology, task_vars, self._templar.template, {})
+        except GpufleetError as error:
+            raise AnsibleActionFail(str(error), result={"problem": error.problem, "remedy": error.remedy}) from None
+        options.update(plan=plan, fingerprint=topology["fingerprint"])
+        verdict = self._execute_module("gpufleet.node.node_verify", options, task_vars=task_vars)
+        return dict(verdict, ansible_facts={"gpufleet_topology": topology, "gpufleet_plan": plan})
+
+
+def _given(task_vars):
+    """A plan that the user hands in as a variable (-e @plan.json). The fact of an earlier run is none, even where it is a variable too."""
+    variable, fact = task_vars.get("gpufleet_plan"), task_vars.get("ansible_facts", {}).get("gpufleet_plan")
+    return variable if isinstance(variable, Mapping) and variable != fact else None
