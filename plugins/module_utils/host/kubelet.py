@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ from .interpreter import interpreter
 from .kubelet_files import drop_ins
 from .root import Root
 from .store import Store
+from .written import started_before
 
 if TYPE_CHECKING:  # so that Ansible sends it along; here it isn't loaded
     from . import kubelet_state_program  # noqa: F401
@@ -33,7 +32,6 @@ STATE_FILES = ("cpu_manager_state", "memory_manager_state")
 STOPPED_NOTE = "/run/gpufleet/kubelet.stopped"
 # Units at work, or trying to: one that somebody stopped isn't started by us.
 _AT_WORK = ("active", "activating", "deactivating", "failed", "reloading")
-_BOOT_SECONDS = 2  # the time of the boot is known in whole seconds
 
 
 def read(root: Root, command: Command, section: Section) -> Reading:
@@ -48,15 +46,16 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     main_file = kubelet.main_of(wanted)
     state_folder = wanted.get("root_dir") or "/var/lib/kubelet"
     own = kubelet.place(wanted)
-    candidates = [posixpath.join(known, DROP_IN) for known in (*KNOWN_FOLDERS, *([folder] if folder not in KNOWN_FOLDERS else [])) if known]
+    written = list(Store(root).files)
+    candidates = [*(posixpath.join(known, DROP_IN) for known in KNOWN_FOLDERS), *filter(kubelet.is_ours, written)]
     states = {name: root.read(posixpath.join(state_folder, name)) for name in STATE_FILES}
     reading = Reading(
         main=root.read(main_file) if main_file else None,
         drop_ins={path: text for path, text in drop_ins(root, folder).items() if path != posixpath.join(folder, DROP_IN)},
-        ours=tuple(path for path in candidates if root.exists(path)),
-        merged=tuple(path for path in Store(root).files if path != main_file and _holds_our_keys(root, path)),
+        ours=tuple(path for path in dict.fromkeys(candidates) if root.exists(path)),
+        merged=tuple(path for path in written if path != main_file and _holds_our_keys(root, path)),
         states={name: text for name, text in states.items() if text is not None},
-        own_text=root.read(own),
+        texts={path: root.read(path) for path in kubelet.at_start(wanted)},
     )
     return _with_state(root, command, wanted, own, reading) if wanted else reading
 
@@ -69,7 +68,7 @@ def _with_state(root: Root, command: Command, wanted: Section, own: str, reading
     at_work = unit.get("ActiveState") in _AT_WORK or root.exists(STOPPED_NOTE)
     reading = replace(
         reading,
-        stale=_stale(root, unit.get("MainPID", "0"), own),
+        stale=started_before(root, unit.get("MainPID", "0"), own),
         restarts=wanted["restart"] == "when_needed" and configured and at_work,
         program=bundle(_BOOT_PROGRAM).decode("utf-8", "surrogateescape"),
         interpreter=interpreter(root),
@@ -84,17 +83,6 @@ def _with_state(root: Root, command: Command, wanted: Section, own: str, reading
 
 def _holds_our_keys(root: Root, path: str) -> bool:
     return kubelet.MARK in (root.read(path, limit=_MARK_WITHIN) or "")
-
-
-def _stale(root: Root, pid: str, path: str) -> bool:
-    """Whether the process has been running since before the file was last written. Never off a live root: nothing runs there."""
-    process, booted = root.read("/proc/%s/stat" % pid), re.search(r"^btime (\d+)$", root.read("/proc/stat") or "", re.MULTILINE)
-    if pid in ("", "0") or process is None or booted is None or not root.exists(path):
-        return False
-    # Field 22, counted behind the command's name, which may hold blanks: the start in clock ticks after the boot.
-    ticks = int(process.rpartition(")")[2].split()[19])
-    started = int(booted.group(1)) + ticks / os.sysconf("SC_CLK_TCK")
-    return os.stat(root.local(path)).st_mtime > started + _BOOT_SECONDS
 
 
 CONCERN = Concern("kubelet", ("kubelet",), read, kubelet.artifacts)
