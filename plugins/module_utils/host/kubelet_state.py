@@ -47,13 +47,14 @@ def read_states(root: Root, folder: str) -> Dict[str, str]:
     return {name: text for name, text in found.items() if text is not None}
 
 
-def in_use(root: Root, states: Mapping[str, str], minor: int) -> List[str]:
+def in_use(root: Root, states: Mapping[str, str], minor: int, at_boot: bool = False) -> List[str]:
     """Pods with processes that hold CPUs or memory of their own by these state files, in words; empty where there are none.
 
-    By a file that can't be read every running Guaranteed pod may hold some. Where kubelet's cgroups can't be found, every entry counts.
+    By a file that can't be read every running Guaranteed pod may hold some. Where kubelet's cgroups can't be found, every entry counts;
+    ``at_boot`` there are none yet.
     """
     running = _guaranteed_pods(root)
-    if running == []:
+    if running == [] or (running is None and at_boot):
         return []
     found: Dict[str, List[str]] = {}
     for name, text in states.items():
