@@ -121,7 +121,10 @@ def _kept(edit: Callable[[Text], Text]) -> Callable[[Text], Text]:
 def _restarts(node: Node) -> Iterator[Observation]:
     """kubelet runs with what it read at its start."""
     if any(path.startswith("/var/lib/kubelet/") or "/kubelet.conf.d/" in path for path in node.store.files):
-        message = "kubelet runs with our configuration until it is restarted; drain first, and remove a cpu_manager_state of another policy"
+        message = (
+            "kubelet runs with our configuration until it is restarted or the node reboots: drain first, stop it, remove cpu_manager_state and "
+            "memory_manager_state where their policy or reserve was ours, start it"
+        )
         yield Observation("kubelet", PENDING, message, RESTART)
 
 
