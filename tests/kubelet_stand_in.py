@@ -39,7 +39,15 @@ def main(configuration: str, folder: str, online: str, port: str) -> None:
     if fields.get("topologyManagerPolicy") == "restricted":
         sys.exit('E1130 "Failed to run kubelet" err="this kubelet takes no topology policy restricted"')
     start_managers(fields, Path(folder), CpuSet.parse(online))
+    listen(Path(folder) / "device-plugins/kubelet.sock")
     threading.Event().wait()
+
+
+def listen(path: Path) -> None:
+    """The device manager, which is the last: its socket is new at each start."""
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.touch()  # a socket's path may be no longer than 108 bytes; what counts is that it is there
 
 
 def start_managers(fields: dict, folder: Path, online: CpuSet) -> None:

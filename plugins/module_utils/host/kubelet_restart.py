@@ -9,11 +9,12 @@ while kubelet was stopped leaves a note in /run, by which the next one finishes 
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..core import kubelet_state_unit
 from ..core.change import DRIFT, REMOVAL, RESTART, Artifact, File, Finding
@@ -24,7 +25,10 @@ from .apply import Node, Outcome, apply, inspect
 from .kubelet_files import drop_ins
 from .root import Root
 
-SETTLED_SECONDS = 6.0  # kubelet starts its managers within five seconds after it answers, and exits when one of them refuses
+SETTLED_SECONDS = 6.0  # how long it has to stay well
+# kubelet answers healthz before it starts its managers, and exits when one of them refuses. The last one, for devices, makes this socket
+# anew, always here. Source: Start in pkg/kubelet/cm/container_manager_linux.go and devicemanager/plugin/v1beta1/server.go.
+LAST_MANAGER = "/var/lib/kubelet/device-plugins/kubelet.sock"
 TIMEOUT_SECONDS = 180
 _TRIES = 3  # systemd starts it again and again: by then it is no accident
 _POLL_SECONDS = 0.5
@@ -90,6 +94,7 @@ class _Transaction:
         self.node, self.section, self.found, self.timeout = node, section, list(found), timeout
         self.unit, self.folder = section["kubelet"]["unit"], section["kubelet"]["root_dir"]
         self.before: Dict[str, Optional[str]] = {}  # every path of kubelet's that is changed, as it was
+        self.socket_before = _identity(node.root, LAST_MANAGER)
         self.healthy_before = _unhealthy(self._shown()) is None
 
     def run(self) -> Outcome:
@@ -104,7 +109,7 @@ class _Transaction:
         try:
             self._change()
             self._start()
-            problem = self._wait(self._managers_missing)
+            problem = self._wait(self._states_differ)
         except GpufleetError as error:
             problem = str(error)
         if problem:
@@ -144,7 +149,7 @@ class _Transaction:
         address = _healthz_address(self.node.root, self.section["kubelet"])
         while True:
             shown, now = self._shown(), time.monotonic()
-            problem = _unhealthy(shown, address) or look_further()
+            problem = _unhealthy(shown, address) or self._managers_missing() or look_further()
             if problem or shown.get("MainPID") != pid:
                 since, pid = now, shown.get("MainPID", "")
             elif now - since >= SETTLED_SECONDS:
@@ -154,7 +159,12 @@ class _Transaction:
             time.sleep(_POLL_SECONDS)
 
     def _managers_missing(self) -> Optional[str]:
-        """kubelet's CPU and memory managers write their files when they have started, under policy none too."""
+        """All of its managers have started, in whichever of its starts since it was stopped."""
+        now = _identity(self.node.root, LAST_MANAGER)
+        return None if now and now != self.socket_before else "its managers haven't started"
+
+    def _states_differ(self) -> Optional[str]:
+        """Its CPU and memory managers have written their files, as they do under policy none too."""
         for name in POLICY_FIELDS:
             try:
                 written = json.loads(self.node.root.read(posixpath.join(self.folder, name)) or "null")["policyName"]
@@ -172,6 +182,7 @@ class _Transaction:
             self._systemctl("stop")
             for path, text in self.before.items():
                 _write_back(self.node.root, path, text)
+            self.socket_before = _identity(self.node.root, LAST_MANAGER)
             self._start()
             after = self._wait() if self.healthy_before else None
         except GpufleetError as error:
@@ -207,6 +218,15 @@ class _Transaction:
         wanted = names or ("ActiveState", "MainPID", "NRestarts")
         text = self.node.command.query(("systemctl", "show", "--property=" + ",".join(wanted), self.unit)) or ""
         return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def _identity(root: Root, path: str) -> Optional[Tuple[int, int]]:
+    """What tells a file from one that was there before it; None of no file."""
+    try:
+        status = os.lstat(root.local(path))
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def _write_back(root: Root, path: str, text: Optional[str]) -> None:
