@@ -72,6 +72,21 @@ def test_nothing_is_counted_in_the_wrong_number() -> None:
     assert " 1 packages" not in text and "x 1 threads" not in text and " 1 devices" not in text
 
 
+STATE = {"item": "cpu_manager_state", "status": "pending", "message": "kubelet would not start on it", "until": "removal"}
+
+
+def test_next_names_all_that_waits() -> None:
+    commands = {"pending_commands": [["update-grub"]]}
+    for more, step in (
+        ({"restart_required": ["kubelet.service"]}, "restart kubelet.service when it suits"),
+        ({**commands, "restart_required": ["kubelet.service"]}, "run on it: update-grub; then restart kubelet.service when it suits"),
+        ({**commands, "reboot_required": True, "restart_required": ["kubelet.service"]}, "update-grub; then reboot when it suits"),
+    ):
+        assert step in " ".join(" ".join(summary_lines(result(), result(**more))).split())
+    text = " ".join(" ".join(summary_lines(result(), result(STATE, **commands))).split())
+    assert "update-grub; then restart kubelet without cpu_manager_state (gpufleet_kubelet_restart: when_needed does)" in text
+
+
 def test_before_a_run_the_lines_say_what_is_to_be_changed() -> None:
     lines = summary_lines(result(DRIFT, FOREIGN, PENDING))
     assert lines[0].split() == ["to", "change", "launcher"]

@@ -1,0 +1,63 @@
+"""The kubelet role around its module: when the node is drained, and when it is taken back. The module is a stand-in that keeps a log."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from machines.scratch import scratch
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODULE = """\
+from ansible.module_utils.basic import AnsibleModule
+spec = {name: {"type": kind} for name, kind in (("root", "path"), ("kubelet", "dict"), ("restart_timeout", "int"))}
+module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+with open(%r, "a") as log:
+    log.write("ask\\n" if module.check_mode else "configure\\n")
+if module.params["kubelet"].get("fails") and not module.check_mode:
+    module.fail_json(msg="it failed")
+module.exit_json(changed=True, drain_required=module.params["kubelet"]["holds"])
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with scratch() as place:
+        role = place / "roles/kubelet"
+        shutil.copytree(REPOSITORY / "roles/kubelet", role)
+        tasks = role / "tasks/main.yml"
+        tasks.write_text(tasks.read_text().replace("gpufleet.node.kubelet_config", "kubelet_config"))
+        (role / "library").mkdir()
+        (role / "library/kubelet_config.py").write_text(MODULE % str(place / "log"))
+        for hook in ("drain", "uncordon"):
+            (place / f"{hook}.yml").write_text(f"- name: Hook\n  ansible.builtin.shell: echo {hook} >> {place}/log\n")
+        (place / "play.yml").write_text("- name: Play\n  hosts: localhost\n  gather_facts: false\n  roles: [kubelet]\n")
+        yield place
+
+
+def play(folder: Path, environment: dict[str, str], *options: str, hooks: bool = True, **kubelet: Any) -> tuple[int, list[str]]:
+    (folder / "log").write_text("")
+    variables: dict[str, Any] = {"gpufleet_plan": {"kubelet": {"restart": "when_needed", "holds": True, **kubelet}}}
+    if hooks:
+        variables.update({"gpufleet_%s" % hook: "%s/%s.yml" % (folder, hook) for hook in ("drain", "uncordon")})
+    command = ["ansible-playbook", "-i", "localhost,", "-c", "local", str(folder / "play.yml"), "-e", json.dumps(variables), *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, (folder / "log").read_text().split()
+
+
+def test_drained_only_where_pods_are_in_the_way(folder, ansible_env):
+    assert play(folder, ansible_env) == (0, ["ask", "drain", "configure", "uncordon"])
+    assert play(folder, ansible_env, holds=False) == (0, ["ask", "configure"])
+    assert play(folder, ansible_env, restart="never") == (0, ["configure"])
+    assert play(folder, ansible_env, hooks=False) == (0, ["configure"])
+    assert play(folder, ansible_env, "--check") == (0, ["ask", "ask"])
+
+
+def test_a_node_whose_kubelet_fails_stays_drained(folder, ansible_env):
+    assert play(folder, ansible_env, fails=True) == (2, ["ask", "drain", "configure"])
