@@ -52,8 +52,9 @@ def memory_stale(text: str, minor: int = MINOR, machine: Machine = MACHINE, **fi
 
 
 @pytest.mark.parametrize("minor", range(28, 38))
-def test_the_checksum_that_every_node_with_policy_none_has(minor: int) -> None:
+def test_the_checksums_that_every_node_with_policy_none_has(minor: int) -> None:
     assert parse(CPU, '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}', minor).policy == "none"
+    assert parse(MEMORY, '{"policyName":"None","machineState":{},"checksum":4236770233}', minor).policy == "None"
 
 
 def test_the_hash_is_fnv1a() -> None:
