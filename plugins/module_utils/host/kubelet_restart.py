@@ -14,18 +14,15 @@ import posixpath
 import re
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..core import kubelet_state_unit
 from ..core.change import DRIFT, REMOVAL, RESTART, Artifact, File, Finding
 from ..core.errors import CommandFailed, GpufleetError
-from ..core.kubelet import Reading
-from ..core.kubelet_rules import NEWEST_MINOR, minor_of
 from ..core.kubelet_state import POLICY_FIELDS, policy_of
 from . import files, kubelet
 from .apply import Node, Outcome, apply, inspect
 from .kubelet_files import drop_ins
-from .kubelet_state import in_use
 from .root import Root
 
 SETTLED_SECONDS = 6.0  # how long it has to stay well
@@ -62,8 +59,8 @@ def configure(node: Node, section: Mapping[str, Any], check_mode: bool = False, 
     refused = [finding.item for finding in found if finding.until == REMOVAL]
     if check_mode:
         shown = [_removed(finding, section, reading.states) if finding.until == REMOVAL else finding for finding in found]
-        return Restarted(Outcome(shown, shown, changed=True), drain_required=bool(_holders(node, section, reading, refused)))
-    _nobody_may_hold(refused, _holders(node, section, reading, refused), "Nothing was changed.")
+        return Restarted(Outcome(shown, shown, changed=True), drain_required=bool(refused and reading.users))
+    _nobody_may_hold(refused, reading.users, "Nothing was changed.")
     return Restarted(_Transaction(node, section, found, timeout).run(), restarted=True)
 
 
@@ -80,17 +77,11 @@ def _removed(finding: Finding, section: Mapping[str, Any], states: Mapping[str, 
     return replace(finding, path=path, before=states.get(finding.item, ""), after="")
 
 
-def _holders(node: Node, section: Mapping[str, Any], reading: Reading, refused: Sequence[str]) -> List[str]:
-    """Pods that hold something by the files that have to go; the other file's don't count."""
-    version = section["kubelet"]["version"]
-    states = {name: reading.states[name] for name in refused}
-    return in_use(node.root, states, minor_of(version) if version else NEWEST_MINOR)
-
-
 def _nobody_may_hold(refused: Sequence[str], users: Sequence[str], state_of_things: str) -> None:
-    if users:
+    """``users`` of either file: kubelet admits pods that run anew at its start, and one manager with an empty memory could refuse them."""
+    if refused and users:
         raise GpufleetError(
-            "kubelet would not start on %s, and they may not go while pods hold CPUs or memory by them: %s."
+            "kubelet would not start on %s, which may not go while pods hold CPUs or memory: %s."
             % (" and ".join(refused), ", ".join(users)),
             "%s Drain the node (gpufleet_drain does so in a run), take static pods like these out of kubelet's folder, and run again."
             % state_of_things,
@@ -133,7 +124,7 @@ class _Transaction:
         artifacts = kubelet.CONCERN.artifacts(self.section, reading)
         found = inspect(artifacts, self.node)
         refused = [finding.item for finding in found if finding.until == REMOVAL]
-        _nobody_may_hold(refused, _holders(self.node, self.section, reading, refused), "It was put back as it was.")
+        _nobody_may_hold(refused, reading.users, "It was put back as it was.")
         for path in [posixpath.join(self.folder, name) for name in POLICY_FIELDS] + [
             finding.path
             for artifact, finding in zip(artifacts, found)
