@@ -57,7 +57,7 @@ def clear(root: Root, command: Command) -> Iterator[str]:
         return
     minor = minor_of(kubelet.version) if kubelet.version else NEWEST_MINOR
     bad = refused(root, states, effective(root, kubelet, minor), minor)
-    holders = in_use(root, {name: states[name] for name in bad}, minor, at_boot=True)
+    holders = in_use(root, states, minor, at_boot=True) if bad else []
     for name, reason in bad.items():
         path = posixpath.join(kubelet.root_dir, name)
         if holders:  # no fresh boot, or pods that something else started
