@@ -139,16 +139,15 @@ func (k *kubelet) holdings(pod *v1.Pod, container *v1.Container) Container {
 		held.Memory = append(held.Memory, Block{block.NUMAAffinity, string(block.Type), block.Size})
 	}
 	sort.Slice(held.Memory, func(i, j int) bool { return held.Memory[i].Type < held.Memory[j].Type })
-	for _, instances := range k.devices.GetDevices(uid, container.Name) {
+	held.Devices = map[string]map[string]int{}
+	for resource, instances := range k.devices.GetDevices(uid, container.Name) {
+		held.Devices[resource] = map[string]int{}
 		for _, device := range instances {
 			place := ""
 			if nodes := device.GetTopology().GetNodes(); len(nodes) > 0 {
 				place = strconv.FormatInt(nodes[0].ID, 10)
 			}
-			if held.Devices == nil {
-				held.Devices = map[string]int{}
-			}
-			held.Devices[place]++
+			held.Devices[resource][place]++
 		}
 	}
 	return held

@@ -41,12 +41,13 @@ type Decision struct {
 	Containers []Container `json:"containers,omitempty"`
 }
 
-// Container is what an admitted container got: exclusive CPUs as a cpulist, memory by NUMA nodes, devices by NUMA node ("" unknown).
+// Container is what an admitted container got: exclusive CPUs as a cpulist, memory by NUMA nodes, devices by resource and NUMA node
+// ("": unknown).
 type Container struct {
-	Name    string         `json:"name"`
-	CPUs    string         `json:"cpus"`
-	Memory  []Block        `json:"memory,omitempty"`
-	Devices map[string]int `json:"devices,omitempty"`
+	Name    string                    `json:"name"`
+	CPUs    string                    `json:"cpus"`
+	Memory  []Block                   `json:"memory,omitempty"`
+	Devices map[string]map[string]int `json:"devices,omitempty"`
 }
 
 // Block is an amount of memory or hugepages that may lie on any of some NUMA nodes.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"strconv"
 
@@ -92,7 +93,17 @@ func decode(ctx context.Context, configuration json.RawMessage) (*kubeletconfig.
 	if err != nil {
 		return nil, err
 	}
-	return codec.DecodeKubeletConfiguration(ctx, codecs, text)
+	c, err := codec.DecodeKubeletConfiguration(ctx, codecs, text)
+	if err == nil && (c.EvictionHard == nil || c.MergeDefaultEvictionSettings) {
+		c.EvictionHard = withDefaults(c.EvictionHard) // as kubelet's loadConfigFile does
+	}
+	return c, err
+}
+
+func withDefaults(given map[string]string) map[string]string {
+	all := maps.Clone(eviction.DefaultEvictionHard)
+	maps.Copy(all, given)
+	return all
 }
 
 var gates map[string]bool
