@@ -321,7 +321,7 @@ def test_it_runs_once_before_kubelet_and_not_at_its_restart(tmp_path: Path) -> N
     kept = [line for line in text.splitlines() if line.startswith(("[Unit]", "[Service]", "Before=", "Type=", "RemainAfterExit="))]
     log = tmp_path / "log"
     own = "\n".join((*kept, "ExecStart=/bin/sh -c 'sleep 0.2; echo check >> %s'" % log)) + "\n"
-    kubelet = "[Service]\nExecStart=/bin/sh -c 'echo kubelet >> %s; exec sleep 60'\n" % log
+    kubelet = "[Service]\nExecStartPre=/bin/sh -c 'echo kubelet >> %s'\nExecStart=/bin/sleep 60\n" % log
     ends = "[Unit]\nSuccessAction=exit-force\nFailureAction=exit-force\nDefaultDependencies=no\n[Service]\nType=oneshot\n"
     commands = (
         "systemctl --user start kubelet; systemctl --user restart kubelet; systemctl --user stop kubelet; systemctl --user start kubelet"
