@@ -9,8 +9,7 @@ against pods only. Source: pkg/kubelet/cm/cpumanager/state (fields policyName, d
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from .cpuset import CpuSet
 from .errors import InvalidInput
@@ -19,8 +18,7 @@ SLICE = "gpufleet-batch.slice"
 STATE_FILE = "cpu_manager_state"
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """The slice's CPUs, never none and never an isolated one, and why."""
 
     cpus: CpuSet

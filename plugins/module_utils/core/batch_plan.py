@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from . import seccomp
+from .batch_names import SECCOMP_PROFILE
 from .batch_services import Batch, Pinned, parse_services
 from .cpuset import CpuSet, union
 from .errors import InvalidInput, unknown_name
@@ -63,7 +63,7 @@ def _seccomp(topology: Topology, notes: Notes) -> str:
         "Pods with seccomp profile RuntimeDefault (kubelet's seccompDefault gives it to all) may not set a memory policy: those that use "
         "the launcher take the Localhost profile gpufleet/numa.json. Unconfined pods need nothing.",
     )
-    return "%s/%s" % (topology.kubelet.root_dir.rstrip("/"), seccomp.PROFILE)
+    return "%s/%s" % (topology.kubelet.root_dir.rstrip("/"), SECCOMP_PROFILE)
 
 
 # Batch services -------------------------------------------------------------------------------------------------------------------------

@@ -12,18 +12,12 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from . import allocators, codec
 from .batch_follow import SLICE, STATE_FILE
+from .batch_names import FOLLOW, PINNED_SLICE, SERVICE_MARK, WANTED_BY
 from .batch_services import IO_LIMITS, Batch, Pinned, Service
 from .cpuset import CpuSet
 from .errors import InvalidInput
 from .systemd import MARK
 from .unit_text import environment, exec_start, text_value, unit
-
-PARENT, PINNED_SLICE = "gpufleet.slice", "gpufleet_pinned.slice"
-FOLLOW, FOLLOW_PATH, FOLLOW_TIMER = ("gpufleet-batch-cpus." + suffix for suffix in ("service", "path", "timer"))
-PROGRAM = "/usr/local/lib/gpufleet/batch_cpus.pyz"
-# The second line of every unit of a service, by which a later run knows that it may take it away.
-SERVICE_MARK = MARK + "# From gpufleet_batch_services or gpufleet_pinned_services.\n"
-WANTED_BY = {"service": "multi-user.target", "path": "multi-user.target", "timer": "timers.target"}
 
 # What suits a job that computes: it gains no privileges and changes no system. Nothing here hides or write-protects the user's own folders
 # (ProtectHome, PrivateTmp, ProtectSystem=strict) or forbids memory that is written and then run, which a JIT needs.

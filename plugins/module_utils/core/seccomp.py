@@ -13,9 +13,6 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List
 
-# Below kubelet's root folder, where localhostProfile names are looked up.
-PROFILE = "seccomp/gpufleet/numa.json"
-
 MEMORY_POLICY = ("get_mempolicy", "mbind", "set_mempolicy")
 
 _ALLOWED = {

@@ -9,14 +9,12 @@ Documentation/admin-guide/cgroup-v2.rst.
 
 from __future__ import annotations
 
-import posixpath
 from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
-from . import allocators, seccomp
+from . import allocators
 from .batch_follow import SLICE, decide
-from .batch_services import Service
-from .batch_units import (
+from .batch_names import (
     FOLLOW,
     FOLLOW_PATH,
     FOLLOW_TIMER,
@@ -24,6 +22,10 @@ from .batch_units import (
     PINNED_SLICE,
     PROGRAM,
     WANTED_BY,
+    seccomp_profiles,
+)
+from .batch_services import Service
+from .batch_units import (
     Slice,
     Units,
     batch_slice,
@@ -98,7 +100,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
         *reload,
         *_slice_state(units, reading),
         *_service_state(units, files, reading),
-        *_seccomp(units, reading),
+        *seccomp_profiles(units.architecture, units.seccomp, reading.seccomp),
     ]
     return found if reading.systemd else [one for one in found if not _asks_systemd(one)]
 
@@ -247,13 +249,3 @@ def _has_started(name: str) -> Effect:
 
     probe = ("systemctl", "show", "--property=ActiveState,Result,ExecMainStartTimestampMonotonic", name)
     return Effect("%s has started" % name, probe, satisfied, ("systemctl", "start", name), message="the next boot starts it")
-
-
-# Pods -----------------------------------------------------------------------------------------------------------------------------------
-
-
-def _seccomp(units: Units, reading: Reading) -> Iterator[Artifact]:
-    default = posixpath.join("/var/lib/kubelet", seccomp.PROFILE)
-    for path in sorted({*reading.seccomp, units.seccomp or default, default}):
-        text = seccomp.profile_text(units.architecture) if path == units.seccomp else None
-        yield File("seccomp profile for pods", path, always(text))

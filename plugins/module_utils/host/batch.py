@@ -1,77 +1,58 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The batch concern: units of an earlier run, what the running services have read, kubelet's state, the allocators' libraries."""
+"""The batch concern: units for CPU jobs and for services that feed GPUs. A node without any is told by a look at its folders."""
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Sequence, Tuple
 
-from ..core import batch_units, seccomp, units
-from ..core.allocators import library_path
+from ..core.batch_names import FOLLOW_PATH, FOLLOW_TIMER, OWN_UNITS, PROGRAM, SECCOMP_PROFILE, SERVICE_MARK, has_services, without_services
+from ..core.change import Artifact
 from ..core.systemd import UNIT_FOLDER
-from . import batch_program
-from .bundle import bundle
 from .command import Command
 from .concern import Concern, Section
-from .interpreter import interpreter
 from .root import Root
 from .store import Store
-from .systemd import reload_is_hazard, runs_systemd
-from .written import started_before
 
-_CGROUPS = "/sys/fs/cgroup"
+_TRIGGERS = {"multi-user.target.wants": FOLLOW_PATH, "timers.target.wants": FOLLOW_TIMER}
 
 
-def read(root: Root, command: Command, section: Section) -> units.Reading:
-    """What the wanted units need to know; of a section without any, only what is left of former ones."""
-    wanted = batch_units.parse(section)
+class NoServices(NamedTuple):
+    """A node that has no services and is to have none; the profiles for pods that an earlier run wrote."""
+
+    profiles: Tuple[str, ...]
+
+
+def read(root: Root, command: Command, section: Section) -> Any:
+    """``units.Reading`` where services are wanted or something is left of former ones, else NoServices."""
     services = _services(root)
-    family = "debian" if root.exists("/usr/bin/dpkg") or root.exists("/var/lib/dpkg") else "redhat"
-    paths = {library_path(service.allocator, wanted.architecture, family) for service in wanted.all if service.allocator}
-    running = _running(command, [service.unit for service in wanted.all if service.unit in services])
-    follows = wanted.slice is not None and wanted.slice.follows_kubelet
-    return units.Reading(
-        program=bundle(batch_program.__name__).decode("utf-8", "surrogateescape") if follows else "",
-        interpreter=interpreter(root) if follows else "",
-        services=services,
-        follows=root.exists("%s/%s" % (UNIT_FOLDER, batch_units.FOLLOW_PATH)),
-        family=family,
-        libraries=frozenset(path for path in paths if root.exists(path)),
-        unified=not root.is_live or root.exists(_CGROUPS + "/cgroup.controllers"),
-        systemd=runs_systemd(root),
-        reload_hazard=reload_is_hazard(root),
-        state=root.read(wanted.slice.state_file) if wanted.slice and follows else None,
-        running=frozenset(running),
-        stale=_stale(root, running),
-        seccomp=tuple(path for path in Store(root).files if path.endswith("/" + seccomp.PROFILE)),
-        kubepods_weight=_weight(root) if wanted.services else None,
-    )
+    profiles = tuple(path for path in Store(root).files if path.endswith("/" + SECCOMP_PROFILE))
+    if not (has_services(section) or services or _is_left(root)):
+        return NoServices(profiles)
+    from . import batch_reading  # only nodes with services load what it takes to write their units
+
+    return batch_reading.read(root, command, section, services, profiles)
+
+
+def artifacts(section: Section, reading: Any) -> Sequence[Artifact]:
+    """What must hold."""
+    if isinstance(reading, NoServices):
+        return without_services(section, reading.profiles)
+    from ..core import units
+
+    return units.artifacts(section, reading)
 
 
 def _services(root: Root) -> Dict[str, str]:
     """The service and timer units that carry our mark. Nobody else's are taken away, whatever their name."""
     names = [name for name in root.names(UNIT_FOLDER) if name.startswith("gpufleet-") and name.endswith((".service", ".timer"))]
     texts = {name: root.read("%s/%s" % (UNIT_FOLDER, name)) or "" for name in names}
-    return {name: text for name, text in texts.items() if text.startswith(batch_units.SERVICE_MARK)}
+    return {name: text for name, text in texts.items() if text.startswith(SERVICE_MARK)}
 
 
-def _running(command: Command, names: Sequence[str]) -> Mapping[str, int]:
-    """Main processes of those that run, by unit."""
-    shown = command.query(("systemctl", "show", "--property=MainPID", "--value", "--", *names)) if names else None
-    pids = [line for line in (shown or "").split("\n") if line]
-    return {name: int(pid) for name, pid in zip(names, pids) if pid.isdigit() and pid != "0"}
+def _is_left(root: Root) -> bool:
+    triggers = (name in root.names("%s/%s" % (UNIT_FOLDER, folder)) for folder, name in _TRIGGERS.items())
+    return root.exists(PROGRAM) or not set(OWN_UNITS).isdisjoint(root.names(UNIT_FOLDER)) or any(triggers)
 
 
-def _stale(root: Root, running: Mapping[str, int]) -> FrozenSet[str]:
-    """Services whose process is older than their unit file."""
-    return frozenset(name for name, pid in running.items() if started_before(root, str(pid), "%s/%s" % (UNIT_FOLDER, name)))
-
-
-def _weight(root: Root) -> Optional[int]:
-    """cpu.weight of all pods, with either of kubelet's cgroup drivers."""
-    folders: Tuple[str, ...] = ("kubepods.slice", "kubepods")
-    text = next((text for text in (root.read("%s/%s/cpu.weight" % (_CGROUPS, folder)) for folder in folders) if text), "")
-    return int(text) if text.strip().isdigit() else None
-
-
-CONCERN = Concern(name="batch", sections=("units",), read=read, artifacts=units.artifacts)
+CONCERN = Concern(name="batch", sections=("units",), read=read, artifacts=artifacts)

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from strategies import KUBEADM, device, reference
 
-from ansible_collections.gpufleet.node.plugins.module_utils.core.change import DRIFT, PENDING
+from ansible_collections.gpufleet.node.plugins.module_utils.core.batch_names import OWN_UNITS, PROGRAM
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import DRIFT, IN_PLACE, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
+from ansible_collections.gpufleet.node.plugins.module_utils.core.systemd import UNIT_FOLDER
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet
 from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply, inspect
 from ansible_collections.gpufleet.node.plugins.module_utils.host.batch import CONCERN
@@ -217,3 +219,15 @@ def test_the_profile_for_pods_is_one_for_the_nodes_architecture(tmp_path):
     run(tmp_path, plan(launcher=LAUNCHER))
     profile = json.loads((tmp_path / "var/lib/kubelet/seccomp/gpufleet/numa.json").read_text())
     assert profile["architectures"] == ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"]
+
+
+@pytest.mark.parametrize("left", [f"{UNIT_FOLDER}/{name}" for name in OWN_UNITS] + [PROGRAM])
+def test_any_rest_of_ours_is_found_where_no_services_are_wanted(tmp_path, left):
+    place = tmp_path / left[1:]
+    place.parent.mkdir(parents=True)
+    section, node = {"units": {}}, Node.at(str(tmp_path))
+    none = inspect(CONCERN.artifacts(section, CONCERN.read(node.root, node.command, section)), node)
+    assert {finding.status for finding in none} == {IN_PLACE}
+    place.write_text("left\n")
+    found = inspect(CONCERN.artifacts(section, CONCERN.read(node.root, node.command, section)), node)
+    assert left in {finding.path for finding in found if finding.status == DRIFT}

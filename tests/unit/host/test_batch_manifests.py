@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from ansible_collections.gpufleet.node.plugins.module_utils.core.batch_names import SECCOMP_PROFILE
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import LAUNCHER_PATH
-from ansible_collections.gpufleet.node.plugins.module_utils.core.seccomp import PROFILE
 
 FILES = Path(__file__).resolve().parents[3] / "roles/batch/files"
 
@@ -44,7 +44,7 @@ def test_the_cpu_job_is_burstable_and_starts_through_the_launcher() -> None:
     assert mounts[source] == "node-launcher" and mounts[str(Path(target).parent)] == "launcher" == job["volumeMounts"][0]["name"]
     assert job["command"][:2] == [target, "--"]
     # kubelet looks below its folder seccomp/.
-    assert spec["securityContext"]["seccompProfile"] == {"type": "Localhost", "localhostProfile": PROFILE.removeprefix("seccomp/")}
+    assert spec["securityContext"]["seccompProfile"] == {"type": "Localhost", "localhostProfile": SECCOMP_PROFILE.removeprefix("seccomp/")}
 
 
 def test_the_gpu_job_is_guaranteed_with_whole_l3_groups_and_no_launcher() -> None:
