@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..core import kubelet_state_unit
-from ..core.change import DRIFT, REMOVAL, RESTART, Artifact, File, Finding
+from ..core.change import DRIFT, REMOVAL, RESTART, File, Finding
 from ..core.errors import CommandFailed, GpufleetError
 from ..core.kubelet_state import POLICY_FIELDS, policy_of
 from . import files, kubelet
@@ -54,7 +54,7 @@ def configure(node: Node, section: Mapping[str, Any], check_mode: bool = False, 
     reading = kubelet.read(node.root, node.command, section)
     artifacts = kubelet.CONCERN.artifacts(section, reading)
     found = inspect(artifacts, node)
-    if not reading.restarts or not _calls_for_restart(artifacts, found):
+    if not any(finding.status == DRIFT and finding.until in (REMOVAL, RESTART) for finding in found):
         return Restarted(apply(artifacts, node, check_mode))
     refused = [finding.item for finding in found if finding.until == REMOVAL]
     if check_mode:
@@ -62,14 +62,6 @@ def configure(node: Node, section: Mapping[str, Any], check_mode: bool = False, 
         return Restarted(Outcome(shown, shown, changed=True), drain_required=bool(refused and reading.users))
     _nobody_may_hold(refused, reading.users, "Nothing was changed.")
     return Restarted(_Transaction(node, section, found, timeout).run(), restarted=True)
-
-
-def _calls_for_restart(artifacts: Sequence[Artifact], found: Sequence[Finding]) -> bool:
-    """Whether one of kubelet's own files differs, or it waits for a restart already."""
-    kubelet_files = (isinstance(one, File) and finding.path not in kubelet_state_unit.PATHS for one, finding in zip(artifacts, found))
-    return any(
-        finding.status == DRIFT and (is_file or finding.until in (REMOVAL, RESTART)) for is_file, finding in zip(kubelet_files, found)
-    )
 
 
 def _removed(finding: Finding, section: Mapping[str, Any], states: Mapping[str, str]) -> Finding:
