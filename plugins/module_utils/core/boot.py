@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import bls, grub, kernel_args
 from .change import FOREIGN, PENDING, REBOOT, Artifact, Effect, File, Observation, Text, always
@@ -22,8 +21,7 @@ CMDLINE = "/proc/cmdline"
 RUNNING = "running kernel command line"  # the item of the finding about it
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """What a node boots from.
 
     ``defaults``: /etc/default/grub, when it is there; ``drop_ins``: path to text of its drop-ins, as they are sourced; ``grub_cfg`` and
@@ -37,10 +35,10 @@ class Reading:
     running: str = ""
     record: Text = None
     defaults: Text = None
-    drop_ins: Dict[str, str] = field(default_factory=dict)
+    drop_ins: Mapping[str, str] = {}
     grub_cfg: Tuple[str, str] = ("", "")
     grubenv: Tuple[str, str] = ("", "")
-    entries: Dict[str, str] = field(default_factory=dict)
+    entries: Mapping[str, str] = {}
     kernel_cmdline: Text = None
     kernels: Tuple[str, ...] = ()
     deployment: str = ""

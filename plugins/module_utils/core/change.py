@@ -9,8 +9,7 @@ construction, a run that was killed half-way is finished by the next one, and ve
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 # Statuses of a finding.
 IN_PLACE = "in_place"
@@ -35,8 +34,7 @@ def always(text: Text) -> Callable[[Text], Text]:
     return lambda current: text
 
 
-@dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """A file of ours, or our part of somebody else's.
 
     ``edit`` maps the current content to the wanted one and must be idempotent: edit(edit(x)) == edit(x). Content is UTF-8 with
@@ -54,8 +52,7 @@ class File:
     ours: bool = True
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """A symbolic link to ``target``; None: as it was before our first write (a link somebody else made stays).
 
     A regular file at the path is never replaced: it is somebody else's.
@@ -66,8 +63,7 @@ class Link:
     target: Optional[str]
 
 
-@dataclass(frozen=True)
-class KernelValue:
+class KernelValue(NamedTuple):
     """A live value under /proc or /sys.
 
     ``wanted`` lists acceptable texts in order of preference: the next is tried when the kernel answers ENOSPC. ``same`` compares what is
@@ -80,14 +76,13 @@ class KernelValue:
     path: str
     wanted: Tuple[str, ...]
     same: Callable[[str, str], bool]
-    refusals: Dict[str, Tuple[str, str]] = field(default_factory=dict)
+    refusals: Mapping[str, Tuple[str, str]] = {}
     if_absent: str = NOT_APPLICABLE
     shown: Callable[[str], str] = str.strip
     tied: Tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """A state that commands bring about, seen in a file or in a read-only command's output.
 
     ``probe`` is a path, or an argument vector (run on a live root only). ``satisfied`` judges its text (None: absent).
@@ -104,8 +99,7 @@ class Effect:
     until: str = ""
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(NamedTuple):
     """Something the reader has judged already: a finding that no write of ours changes."""
 
     item: str
@@ -117,8 +111,7 @@ class Observation:
 Artifact = Union[File, Link, KernelValue, Effect, Observation]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One artifact against the node. ``before`` and ``after`` are texts for the diff; equal when in place."""
 
     item: str

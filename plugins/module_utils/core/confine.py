@@ -8,8 +8,7 @@ Never on kubepods: kubelet owns it. Source: systemd.resource-control(5), Documen
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Callable, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from .change import FOREIGN, NOT_APPLICABLE, Artifact, Effect, File, Observation, Text
 from .cpuset import CpuSet
@@ -21,15 +20,14 @@ CGROUPS = "/sys/fs/cgroup"
 _ITEM = "CPUs of %s"
 
 
-@dataclass(frozen=True)
-class ConfineReading:
+class ConfineReading(NamedTuple):
     """``online`` is empty when it can't be told. ``unified`` is False on a live node with cgroup v1. ``drop_ins`` are the texts of ours
     by slice, ``workloads`` what lives below the slices and isn't the host's, as (slice, description), ``strays`` processes of an already
     confined slice that may run elsewhere, as (slice, description)."""
 
     online: CpuSet = CpuSet()
     unified: bool = True
-    drop_ins: Mapping[str, str] = field(default_factory=dict)
+    drop_ins: Mapping[str, str] = {}
     workloads: Tuple[Tuple[str, str], ...] = ()
     strays: Tuple[Tuple[str, str], ...] = ()
 

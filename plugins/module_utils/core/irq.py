@@ -10,7 +10,7 @@ Source: Documentation/core-api/irq/irq-affinity.rst and kernel/irq/proc.c.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import codec
 from .change import IN_PLACE, INTERRUPT, NOT_APPLICABLE, PENDING, Artifact, KernelValue, Observation
@@ -46,8 +46,7 @@ class Interrupts:
     devices: Tuple[PlannedDevice, ...]
 
 
-@dataclass(frozen=True)
-class Live:
+class Live(NamedTuple):
     """The interrupts of the planned devices now, by PCI address and in queue order; ``online`` CPUs (null: unknown).
 
     ``managed``: IRQs that the kernel itself places and lets nobody else (the queues of an NVMe drive).
@@ -58,8 +57,7 @@ class Live:
     managed: FrozenSet[int] = frozenset()
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """An interrupt's own CPU, and the other CPUs of its device from the least to the most loaded, for when its own is full."""
 
     interrupt: Interrupt

@@ -9,8 +9,7 @@ bound to its driver (udev), and when a device has other interrupts than before (
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import irq, irqbalance
 from .change import FOREIGN, Artifact, Effect, File, Link, Observation, Text, always
@@ -81,8 +80,7 @@ WantedBy=timers.target
 )
 
 
-@dataclass(frozen=True)
-class Irqbalance:
+class Irqbalance(NamedTuple):
     """An installed irqbalance. ``own_unit``: the administrator's unit file lies where a mask would."""
 
     environment_file: str
@@ -92,8 +90,7 @@ class Irqbalance:
     masked_by_us: bool = False
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """What the node has. ``program`` is the self-contained program to ship; ``installed``: an earlier run left its units;
     ``systemd``: it runs here, or will (a root that isn't live)."""
 

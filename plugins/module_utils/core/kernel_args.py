@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from .cpuset import CpuSet
 from .errors import InvalidInput, UnreadableRoot
@@ -70,8 +69,7 @@ def _kernel_part(tokens: Sequence[str]) -> Tuple[List[str], List[str]]:
     return list(tokens[:end]), list(tokens[end:])
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """What this node remembers of our arguments: those written last, those written before, and others' values that we displaced."""
 
     arguments: Tokens = ()

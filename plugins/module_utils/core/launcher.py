@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any, List, Mapping, Optional
+from typing import Any, List, Mapping, NamedTuple, Optional
 
 from .change import DRIFT, IN_PLACE, Artifact, Effect, File, Observation, always
 from .errors import InvalidInput
@@ -16,8 +15,7 @@ DEFAULT_PATH = "/usr/local/bin/numaspread"
 STAMP_PATH = "/usr/local/lib/gpufleet/numaspread.json"
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """``installed_sha256``: of the program on the node, None when it isn't there. ``stamp``: the text of the stamp beside it.
 
     ``binary``: a program to install, in the text form of files (UTF-8 with surrogate escapes); None when only looking.

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .change import FOREIGN, PENDING, RESTART, Artifact, Effect, File, Observation, Text, always
 from .errors import InvalidInput, unknown_name
@@ -25,8 +24,7 @@ RUNTIMES = (
 _UNLIMITED = ("unlimited", "infinity", str(2**64 - 1))
 
 
-@dataclass(frozen=True)
-class LimitsReading:
+class LimitsReading(NamedTuple):
     """``units`` are those of RUNTIMES that exist, ``running`` their main processes as (unit, pid). ``services`` is the text of our
     system.conf.d file, ``later`` those of others that sort after it, as (path, text). ``nr_open`` caps the number of open files."""
 

@@ -10,8 +10,7 @@ differ from boot to boot: so swap.target, which alone pulls it in, is masked as 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Callable, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from .change import FOREIGN, PENDING, REBOOT, Artifact, Effect, File, Observation, Text
 from .errors import unknown_name
@@ -28,8 +27,7 @@ GPT_SWAP = "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f"  # Discoverable Partitions Spe
 SERVICES = ("zramswap.service", "zram-config.service", "zram-swap.service", "dphys-swapfile.service", "swapspace.service")
 
 
-@dataclass(frozen=True)
-class SwapReading:
+class SwapReading(NamedTuple):
     """``units`` are the names of swap units and of services that make swap, masked ones too. ``own_units`` are those of them that are
     files in /etc/systemd/system, where a mask finds no place. ``partitions`` are the device nodes of GPT swap partitions, ``zram`` the
     configuration files of zram-generator as (path, text)."""

@@ -10,8 +10,7 @@ Source: tmpfiles.d(5), Documentation/admin-guide/mm/{transhuge,hugetlbpage}.rst,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .change import NOT_APPLICABLE, PENDING, REBOOT, Artifact, Effect, File, KernelValue, Observation, Text, always
 from .errors import InvalidInput, unknown_name
@@ -33,17 +32,16 @@ _GIGANTIC = 1 << 30
 Pool = Tuple[int, int]  # page size in bytes, NUMA node id
 
 
-@dataclass(frozen=True)
-class SysfsReading:
+class SysfsReading(NamedTuple):
     """``thp`` holds the texts of enabled and defrag. ``pools`` are the hugepage pools there are with their pages; ``nodes`` the NUMA
     nodes as {id: (memory bytes, free bytes)}; ``hugepages_file`` the text of our tmpfiles.d file. ``governors`` are the words that each
     cpufreq policy offers, empty where it doesn't tell."""
 
-    thp: Mapping[str, str] = field(default_factory=dict)
-    pools: Mapping[Pool, int] = field(default_factory=dict)
-    nodes: Mapping[int, Tuple[int, int]] = field(default_factory=dict)
+    thp: Mapping[str, str] = {}
+    pools: Mapping[Pool, int] = {}
+    nodes: Mapping[int, Tuple[int, int]] = {}
     hugepages_file: Text = None
-    governors: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    governors: Mapping[str, Tuple[str, ...]] = {}
 
 
 def chosen_word(text: str) -> str:

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import confine, limits, swap, sysctl, sysfs, tuned
 from .change import FOREIGN, Artifact, Observation
@@ -14,17 +13,16 @@ from .systemd import RELOAD_HAZARD, Parts, reload_effect
 SECTIONS = ("sysctl", "transparent_hugepage", "hugepages", "governor", "swap", "limits", "confine")
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """What the node has. ``sysctl_files`` as (path, text) in the order they are applied; ``tuned`` is the active profile's name and
     settings. ``governor_services`` are enabled units that choose governors too. ``reload_hazard`` is true when a
     daemon-reload could take GPUs from running containers."""
 
     sysctl_files: Tuple[Tuple[str, str], ...] = ()
-    sysfs: sysfs.SysfsReading = field(default_factory=sysfs.SysfsReading)
-    swap: swap.SwapReading = field(default_factory=swap.SwapReading)
-    limits: limits.LimitsReading = field(default_factory=limits.LimitsReading)
-    confine: confine.ConfineReading = field(default_factory=confine.ConfineReading)
+    sysfs: sysfs.SysfsReading = sysfs.SysfsReading()
+    swap: swap.SwapReading = swap.SwapReading()
+    limits: limits.LimitsReading = limits.LimitsReading()
+    confine: confine.ConfineReading = confine.ConfineReading()
     tuned: Optional[Tuple[str, Mapping[str, str]]] = None
     governor_services: Tuple[str, ...] = ()
     reload_hazard: bool = False

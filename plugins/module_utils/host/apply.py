@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..core.change import (
     COMMAND,
@@ -93,7 +93,7 @@ def apply(artifacts: Sequence[Any], node: Node, check_mode: bool = False, kinds:
 
 
 def _done(finding: Finding) -> Tuple[Finding, bool]:
-    return replace(finding, status=IN_PLACE), True
+    return finding._replace(status=IN_PLACE), True
 
 
 # Files ------------------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def _read_back(artifact: KernelValue, wanted: str, refusals: Sequence[str], find
         )
     if refusals:
         node.refusals.note(artifact.path, artifact.wanted[0], refusals[0], artifact.shown(now))
-    return _done(replace(finding, after=wanted))
+    return _done(finding._replace(after=wanted))
 
 
 def _refused(artifact: KernelValue, refusal: str, finding: Finding, node: Node) -> Tuple[Finding, bool]:
@@ -254,7 +254,7 @@ def _refused(artifact: KernelValue, refusal: str, finding: Finding, node: Node) 
         )
     node.refusals.note(artifact.path, artifact.wanted[0], refusal, finding.before)
     status, message = artifact.refusals[refusal]
-    return replace(finding, status=status, message=message), False
+    return finding._replace(status=status, message=message), False
 
 
 # Effects and observations -----------------------------------------------------------------------------------------------
@@ -299,8 +299,7 @@ def _leave(artifact: Artifact, finding: Finding, node: Node) -> Tuple[Finding, b
     return finding, False
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """How artifacts of a type are found, remembered before the first write, and mended (which answers whether it changed anything)."""
 
     inspect: Callable[[Any, Node], Finding]

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence, Tuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
 from ..core.change import Artifact
 from .command import Command
@@ -14,8 +13,7 @@ from .root import Root
 Section = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Concern:
+class Concern(NamedTuple):
     """``sections`` are the plan's keys it applies, which are the options of its module too.
 
     ``read`` looks at the node, once; ``artifacts`` is pure: (section, reading) to what must hold.

@@ -13,7 +13,7 @@ import os
 import posixpath
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..core import kubelet_state_unit
@@ -66,7 +66,7 @@ def configure(node: Node, section: Mapping[str, Any], check_mode: bool = False, 
 
 def _removed(finding: Finding, section: Mapping[str, Any], states: Mapping[str, str]) -> Finding:
     path = posixpath.join(section["kubelet"]["root_dir"], finding.item)
-    return replace(finding, path=path, before=states.get(finding.item, ""), after="")
+    return finding._replace(path=path, before=states.get(finding.item, ""), after="")
 
 
 def _nobody_may_hold(refused: Sequence[str], users: Sequence[str], state_of_things: str) -> None:

@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from ..core.change import (
@@ -169,13 +169,13 @@ def _mend_path(step: Restore, finding: Finding, node: Node) -> Tuple[Finding, bo
         return finding, False
     if step.path in node.store.files and not node.store.foreign(step.path):
         _write_original(step.path, node)
-        return replace(finding, status=IN_PLACE), True
+        return finding._replace(status=IN_PLACE), True
     wanted = _wanted_foreign(step, node)
     kept = node.store.set_aside(step.path) if _is_edited(step, node) else ""
     _write(step.path, wanted, 0o644, None, node)
     after = _inspect_path(step, node)
     if kept:
-        return replace(after, status=FOREIGN, message="was ours and somebody edited it: it is kept as %s" % kept), True
+        return after._replace(status=FOREIGN, message="was ours and somebody edited it: it is kept as %s" % kept), True
     return after, True
 
 
@@ -253,14 +253,14 @@ def _value(text: str, node: Node) -> str:
 
 def _mend_value(step: FirstValue, finding: Finding, node: Node) -> Tuple[Finding, bool]:
     if _inspect_value(step, node).status != DRIFT:  # a twin that was written before brought it along
-        return replace(finding, status=IN_PLACE), True
+        return finding._replace(status=IN_PLACE), True
     refusal = files.write_kernel(node.root.local(step.path), _value(step.value, node))
     now = _inspect_value(step, node)
     if now.status == IN_PLACE:
-        return replace(finding, status=IN_PLACE), True
+        return finding._replace(status=IN_PLACE), True
     why = "refuses it (%s)" % refusal if refusal else "made %s of it" % now.before
     message = "was %s first, but the kernel %s: the next boot sets it anew" % (finding.after, why)
-    return replace(now, status=PENDING, until=REBOOT, message=message), False
+    return now._replace(status=PENDING, until=REBOOT, message=message), False
 
 
 # The end ----------------------------------------------------------------------------------------------------------------
