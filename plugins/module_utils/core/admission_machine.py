@@ -120,17 +120,16 @@ def cpus_of(topology: Topology) -> Cpus:
 
 
 def _caches(topology: Topology, sockets: Mapping[int, int]) -> Dict[int, int]:
-    """CPUs by cache id: CPUs of an L3 cache that spans a NUMA node, that has no number or that isn't there count as one by socket."""
+    """CPUs by cache id. A core counts to its socket where its L3 cache has no number, isn't there or is taken for its NUMA node's: cadvisor
+    takes it so when it has as many CPUs as the node would have if each of its cores had this one's threads."""
+    groups = {cpu: group for group in topology.l3_groups for cpu in group.cpus if group.id is not None}
+    cores_of_node = {node.id: sum(core <= node.cpus for core in topology.cores) for node in topology.numa_nodes}
     caches: Dict[int, int] = {}
-    left = topology.cpus.online.bits
-    for group in topology.l3_groups:
-        node = topology.node_of(group.cpus.first)
-        threads = next((len(core) for core in topology.cores if group.cpus.first in core), 1)
-        cores = sum(1 for core in topology.cores if node and core <= node.cpus)
-        if group.id is not None and len(group.cpus) != cores * threads:
-            caches[group.id] = caches.get(group.id, 0) | group.cpus.bits
-            left &= ~group.cpus.bits
-    for socket, members in sockets.items():
-        if members & left:
-            caches[socket] = caches.get(socket, 0) | members & left
+    for core in topology.cores:
+        node, group = topology.node_of(core.first), groups.get(core.first)
+        if group and group.id is not None and len(group.cpus) != (cores_of_node[node.id] if node else 0) * len(core):
+            id_ = group.id
+        else:
+            id_ = next(socket for socket, members in sockets.items() if members & core.bits)
+        caches[id_] = caches.get(id_, 0) | core.bits
     return caches
