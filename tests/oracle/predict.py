@@ -37,11 +37,17 @@ class Case:
 
 @dataclass
 class Prediction:
-    """Decisions, one for each pod that came; the first that isn't certain about devices, and the first that never ends."""
+    """Decisions, one for each pod that came; the first that isn't certain about devices, with the container; the first that never ends."""
 
     decisions: list[Json] = field(default_factory=list)
-    uncertain: int | None = None
+    uncertain: tuple[int, int] | None = None
     endless: int | None = None
+
+
+def from_json(machine: Json) -> Json:
+    """A description that has been JSON: NUMA nodes are numbers again where they are keys."""
+    pools = {size: {int(node): pages for node, pages in pool.items()} for size, pool in machine.get("hugepages", {}).items()}
+    return {**machine, "hugepages": pools}
 
 
 def facts(root: str | Path) -> Topology:
@@ -71,8 +77,9 @@ def predict(case: Case, topology: Topology) -> Prediction:
         if verdict.admitted:
             pods[pod.name] = pod
             state = admission.start(node, state, pod)
-            if prediction.uncertain is None and not all(one.certain for one in verdict.containers):
-                prediction.uncertain = number
+            doubts = [index for index, one in enumerate(verdict.containers) if not one.certain]
+            if doubts and prediction.uncertain is None:
+                prediction.uncertain = number, doubts[0]
         elif verdict.reason in NO_ANSWER and prediction.endless is None:
             prediction.endless = number
     return prediction
@@ -85,7 +92,7 @@ def as_oracle(verdict: admission.Verdict) -> Json:
         {
             "name": one.name,
             "cpus": one.cpu_list,
-            "memory": [{"numa": admission.bits_of(block.nodes), "type": block.kind, "bytes": block.size} for block in one.memory],
+            "memory": [{"numa": list(admission.bits_of(block.nodes)), "type": block.kind, "bytes": block.size} for block in one.memory],
             "devices": {
                 resource: {str(mask.bit_length() - 1) if mask else "": count for mask, count in counts.items() if count}
                 for resource, counts in one.devices.items()
@@ -113,19 +120,21 @@ def comparable(decision: Json) -> Json:
     return {"pod": decision["pod"], "admitted": decision["admitted"], "reason": reason, "containers": containers}
 
 
-def without_devices(decision: Json) -> Json:
-    """A comparable decision without the places of devices."""
-    return {**decision, "containers": [{**one, "devices": None} for one in decision["containers"]]}
-
-
 def difference(prediction: Prediction, decisions: Sequence[Json]) -> int | None:
     """The first decision that isn't as predicted. From where kubelet chose devices by chance, and chose others, nothing is compared."""
     for number, (ours, theirs) in enumerate(zip(prediction.decisions, decisions)):
         mine, real = comparable(ours), comparable(theirs)
         if mine == real:
             continue
-        by_chance = prediction.uncertain is not None and number >= prediction.uncertain
-        if by_chance and (number > prediction.uncertain or without_devices(mine) == without_devices(real)):
-            return None
+        if prediction.uncertain is not None and number >= prediction.uncertain[0]:
+            decision, container = prediction.uncertain
+            if number > decision or until(mine, container) == until(real, container):
+                return None
         return number
     return None
+
+
+def until(decision: Json, container: int) -> list[Json]:
+    """What a decision says of the containers before this one, and of this one but for its devices."""
+    containers = decision["containers"][: container + 1]
+    return [*containers[:-1], *({**one, "devices": None} for one in containers[-1:])]
