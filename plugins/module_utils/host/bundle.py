@@ -8,11 +8,12 @@ a node. The same sources give the same bytes: names in order, one fixed date, no
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import re
 import zipfile
-from typing import Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # the oldest a zip archive can say
 _IMPORT = re.compile(r"^ *from (\.+[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
@@ -24,8 +25,8 @@ def bundle(module: str) -> bytes:
     sources: Dict[str, str] = {}
     todo: List[str] = [module]
     while todo:
-        name = todo.pop()
-        if name in sources:
+        name = todo.pop(0)
+        if name in sources or name.rpartition(".")[0] in sources:  # a module has no modules below it
             continue
         source = _source(name)
         if source is not None:
@@ -35,13 +36,14 @@ def bundle(module: str) -> bytes:
 
 
 def _source(name: str) -> Optional[str]:
-    """The text of a module; None for a name that isn't one (a function that was imported, a package without code)."""
+    """The text of a module; None for a name that isn't one. It is read and no more: to look for it as a module would compile it."""
+    package, _dot, module = name.rpartition(".")
+    loader: Any = globals()["__spec__"].loader  # where this module comes from, all of them do: a folder or an archive
     try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:
+        content = loader.get_data("%s/%s.py" % (importlib.import_module(package).__path__[0], module))
+    except OSError:
         return None
-    loader = getattr(spec, "loader", None)
-    return loader.get_source(name) if hasattr(loader, "get_source") and not spec.submodule_search_locations else None
+    return None if content is None else content.decode()
 
 
 def _imports(name: str, source: str) -> Iterator[str]:
