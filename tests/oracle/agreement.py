@@ -199,10 +199,10 @@ def shrink(case: Case, at: int, differs: Callable[[Case], int | None], most: int
     return case
 
 
-def explore(minor: int, here: list[Place], wanted: int, seed: int, patience: int) -> Result:
-    """Ask until there are as many cases as wanted, or too many that differ."""
+def explore(minor: int, here: list[Place], wanted: int, seed: int, patience: int, until: float) -> Result:
+    """Ask until there are as many cases as wanted, or too many that differ, or the time is up."""
     rng, kubelet, result = random.Random(f"{seed} {minor}"), Kubelets(minor), Result()
-    while result.counts["agrees"] + result.counts["differs"] + result.counts["agrees by chance"] < wanted and len(result.differing) < patience:
+    while time.monotonic() < until and result.counts["agrees"] + result.counts["differs"] + result.counts["agrees by chance"] < wanted and len(result.differing) < patience:
         place = rng.choice(here) if rng.random() < 0.97 else here[rng.randrange(len(FLEET))]
         case = case_of(rng, minor, place)
         ending, answer, at = judge(case, place, kubelet)
@@ -244,6 +244,7 @@ def main() -> int:
     parser.add_argument("--machines", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--patience", type=int, default=10, help="stop a minor after so many cases that differ")
+    parser.add_argument("--minutes", type=float, default=60, help="stop a minor after so many minutes")
     parser.add_argument("--keep", action="store_true", help="keep what differs, with kubelet's answer, for make test")
     parser.add_argument("--sample", type=int, default=0, help="write so many cases with kubelet's answers")
     options = parser.parse_args()
@@ -252,7 +253,7 @@ def main() -> int:
         here = places(random.Random(options.seed), options.machines, folder)
         for minor in options.minors or versions():
             begun = time.monotonic()
-            result = explore(minor, here, options.cases, options.seed, options.patience)
+            result = explore(minor, here, options.cases, options.seed, options.patience, begun + options.minutes * 60)
             wrong += len(result.differing)
             counts = ", ".join(f"{count} {name}" for name, count in sorted(result.counts.items()))
             print(f"kubelet 1.{minor}: {counts}; {result.pods} decisions alike, {time.monotonic() - begun:.0f} s", flush=True)
