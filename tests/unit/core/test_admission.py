@@ -36,14 +36,15 @@ def pod(name: str = "pod", cpus: Any = 2, memory: Any = "1Gi", gpus: int = 0, **
     return parse_pod({"name": name, "cpus": cpus, "memory": memory, **({"gpus": gpus} if gpus else {}), **more})
 
 
-def containers(*specs: tuple[str, str, Any, Any], name: str = "pod", **spec: Any) -> Any:
-    """A pod of (kind, name, cpu, memory): requests are limits."""
+def containers(*specs: tuple[str, str, Any, Any], name: str = "pod", gpus: int = 0, **spec: Any) -> Any:
+    """A pod of (kind, name, cpu, memory), the last of which gets the GPUs: requests are limits."""
     made: dict[str, list[Any]] = {"initContainers": [], "containers": []}
     for kind, container, cpu, memory in specs:
         one = {"name": container, "resources": {"limits": {"cpu": cpu, "memory": memory}}}
         made["containers" if kind == "app" else "initContainers"].append(
             {**one, **({"restartPolicy": "Always"} if kind == "sidecar" else {})}
         )
+    made["containers"][-1]["resources"]["limits"].update({GPU: gpus} if gpus else {})
     return parse_pod({"metadata": {"name": name}, "spec": {**made, **spec}})
 
 
@@ -255,7 +256,7 @@ def test_nothing_is_given_twice_and_all_comes_back(policy: str, scope: str, aske
     where = node(topology, policy, minor, options, {GPU: {1 << n: 2 for n in range(4)}}, topologyManagerScope=scope, **STATIC)
     state, admitted = where.empty(), []
     for number, (cpus, memory, gpus, kind) in enumerate(asked):
-        one = containers((kind, "a", cpus, "%dGi" % memory), ("app", "b", 2, "1Gi"), name="pod%d" % number)
+        one = containers((kind, "a", cpus, "%dGi" % memory), ("app", "b", 2, "1Gi"), name="pod%d" % number, gpus=gpus)
         before = (state.shared, state.free_devices)
         verdict, state = model.admit(where, state, one)
         if verdict.admitted:
