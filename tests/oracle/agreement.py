@@ -87,6 +87,11 @@ class Result:
     differing: list[tuple[Case, Json]] = field(default_factory=list)
     agreed: list[tuple[Case, Json]] = field(default_factory=list)
 
+    @property
+    def compared(self) -> int:
+        """Cases that kubelet answered and that were compared."""
+        return sum(count for ending, count in self.counts.items() if ending.startswith(("agrees", "differs")))
+
 
 def places(rng: random.Random, count: int, folder: Path) -> list[Place]:
     """The fleet and random machines, built and read."""
@@ -202,7 +207,7 @@ def shrink(case: Case, at: int, differs: Callable[[Case], int | None], most: int
 def explore(minor: int, here: list[Place], wanted: int, seed: int, patience: int, until: float) -> Result:
     """Ask until there are as many cases as wanted, or too many that differ, or the time is up."""
     rng, kubelet, result = random.Random(f"{seed} {minor}"), Kubelets(minor), Result()
-    while time.monotonic() < until and result.counts["agrees"] + result.counts["differs"] + result.counts["agrees by chance"] < wanted and len(result.differing) < patience:
+    while time.monotonic() < until and result.compared < wanted and len(result.differing) < patience:
         place = rng.choice(here) if rng.random() < 0.97 else here[rng.randrange(len(FLEET))]
         case = case_of(rng, minor, place)
         ending, answer, at = judge(case, place, kubelet)
