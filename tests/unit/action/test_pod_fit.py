@@ -1,0 +1,120 @@
+"""pod_fit as a task: where facts, plan and version come from, what a refusal looks like, and the playbook's table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from strategies import reference
+
+from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import to_json
+from machines.build import build, load
+
+pytestmark = pytest.mark.ansible
+
+POD = {"name": "train", "cpus": 16, "memory": "64Gi", "gpus": 4}
+MANIFEST = {
+    "kind": "Pod",
+    "metadata": {"name": "train"},
+    "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": 16, "memory": "64Gi", "nvidia.com/gpu": 4}}}]},
+}
+PLAY: dict[str, Any] = {
+    "hosts": "all",
+    "gather_facts": False,
+    "connection": "local",
+    "tasks": [
+        {"name": "no facts", "gpufleet.node.pod_fit": {"pods": [POD]}, "register": "without", "ignore_errors": True},
+        {"name": "facts", "ansible.builtin.set_fact": {"gpufleet_topology": "{{ facts }}", "cacheable": True}},
+        {"name": "no plan", "gpufleet.node.pod_fit": {"pods": [POD]}, "register": "planless", "ignore_errors": True},
+        {"name": "plan", "gpufleet.node.node_plan": {}},
+        {"name": "own", "gpufleet.node.pod_fit": {"pods": [POD], "free": {"gpus": [2, 3, 4, 5]}}, "register": "own"},
+        {
+            "name": "what if",
+            "gpufleet.node.pod_fit": {
+                "pods": [MANIFEST, {**POD, "name": "second"}, {**POD, "name": "third"}],
+                "configuration": {"topologyManagerPolicy": "single-numa-node"},
+                "version": "1.36.3",
+            },
+            "register": "what_if",
+        },
+        {"name": "misspelt", "gpufleet.node.pod_fit": {"pods": [{"cpu": 1}]}, "register": "misspelt", "ignore_errors": True},
+        {
+            "name": "out",
+            "ansible.builtin.copy": {
+                "dest": "{{ dest }}",
+                "content": "{{ {'without': without, 'planless': planless, 'own': own, 'what_if': what_if, "
+                "'misspelt': misspelt} | to_json }}",
+            },
+        },
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, ansible_env: dict[str, str]) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("fit")
+    play, extra, dest = folder / "play.yml", folder / "extra.json", folder / "out.json"
+    play.write_text(yaml.safe_dump([PLAY], sort_keys=False), encoding="utf-8")
+    extra.write_text(json.dumps({"facts": to_json(reference()), "dest": str(dest)}), encoding="utf-8")
+    run(ansible_env, str(play), "-e", f"@{extra}")
+    found: dict[str, Any] = json.loads(dest.read_text(encoding="utf-8"))
+    return found
+
+
+def run(environment: dict[str, str], *arguments: str) -> str:
+    command = [
+        sys.executable,
+        "-m",
+        "ansible",
+        "playbook",
+        "-i",
+        "localhost,",
+        "-e",
+        f"ansible_python_interpreter={sys.executable}",
+        *arguments,
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_facts_and_plan_are_the_hosts_own(results: dict[str, Any]) -> None:
+    (pod,) = results["own"]["pods"]
+    assert (results["own"]["changed"], pod["admitted"], pod["containers"][0]["devices"]) == (
+        False,
+        True,
+        {"nvidia.com/gpu": {"0": 2, "1": 2}},
+    )
+
+
+def test_a_configuration_stands_over_the_plans(results: dict[str, Any]) -> None:
+    assert [pod["reason"] for pod in results["what_if"]["pods"]] == ["", "", "TopologyAffinityError"]
+
+
+@pytest.mark.parametrize(
+    ("task", "part"),
+    [("without", "no facts of this node"), ("planless", "how kubelet is configured"), ("misspelt", 'Did you mean "cpus"?')],
+)
+def test_refusals_say_what_to_do(results: dict[str, Any], task: str, part: str) -> None:
+    assert results[task]["failed"] and part in results[task]["msg"] and results[task]["remedy"]
+
+
+def test_the_playbook_prints_a_table(tmp_path: Path, repository: Path, ansible_env: dict[str, str]) -> None:
+    root = build(load("reference"), tmp_path / "root")
+    (tmp_path / "pods.yml").write_text(yaml.safe_dump_all([MANIFEST]), encoding="utf-8")
+    printed = run(
+        ansible_env,
+        str(repository / "playbooks" / "pod_fit.yml"),
+        "-c",
+        "local",
+        "-e",
+        f"gpufleet_root={root}",
+        "-e",
+        f"pods_file={tmp_path}/pods.yml",
+    )
+    assert "train  main       admits   1-8,193-200" in printed and "4 on 0" in printed

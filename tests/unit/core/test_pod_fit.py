@@ -1,0 +1,148 @@
+"""The question as people ask it, the answer as they read it, and which job may start first."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import GIB, make_topology, reference
+
+from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
+from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
+from ansible_collections.gpufleet.node.plugins.module_utils.core.pod_fit import Question, predict
+from ansible_collections.gpufleet.node.plugins.module_utils.core.pod_fit_report import fit_lines
+from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import PROFILES, policy_from_variables
+from ansible_collections.gpufleet.node.plugins.module_utils.core.start_order import POLICIES, Job, start_orders
+from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
+
+TRAIN = {"name": "train", "cpus": 192, "memory": "1600Gi", "gpus": 8}
+BATCH = {"name": "batch", "cpus": 90, "memory": "600Gi", "qos": "Burstable"}
+
+
+def ask(topology: Topology, *pods: Any, profile: str = "colocation", over: Any = None, **more: Any) -> Any:
+    """kubelet's answers under a profile's plan."""
+    configuration = build_plan(topology, policy_from_variables({"profile": profile})).kubelet["configuration"]
+    return predict(Question(topology, {**configuration, **(over or {})}, "1.37.2", pods, **more))
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason", "where"), [("restricted", "TopologyAffinityError", None), ("best-effort", "", {"0": 2, "1": 2})]
+)
+def test_four_gpus_where_only_two_to_five_are_free(policy: str, reason: str, where: Any) -> None:
+    answer = ask(
+        reference(),
+        {"name": "four", "cpus": 16, "memory": "64Gi", "gpus": 4},
+        over={"topologyManagerPolicy": policy},
+        free={"gpus": [2, 3, 4, 5]},
+    )
+    (pod,) = answer["pods"]
+    assert (pod["reason"], pod["scheduler"]) == (reason, {"required": "pending", "preferred": "degraded"})
+    if where:
+        assert pod["containers"][0]["devices"] == {"nvidia.com/gpu": where}
+        assert answer["free"]["devices"] == {"nvidia.com/gpu": {"0": 0, "1": 0}}
+    else:
+        assert "fits the empty node" in pod["change"] and "NUMA node 0 190 CPUs, 2 nvidia.com/gpu" in pod["change"]
+
+
+def test_which_order_of_start_is_safe_on_the_reference_machine() -> None:
+    orders = ask(reference(), TRAIN, BATCH)["start_orders"]
+    safe = {(tuple(one["order"]), one["policy"]) for one in orders if one["safe"]}
+    assert len(orders) == 6
+    assert safe == {(("train", "batch"), "first_touch"), (("train", "batch"), "interleave"), (("batch", "train"), "interleave")}
+    filled = next(one for one in orders if one["order"] == ["batch", "train"] and one["policy"] == "first_touch")
+    assert filled["problem"] == "train lacks 268Gi on NUMA node 0 beside its CPUs."
+    assert [{name: size // GIB for name, size in node["jobs"].items()} for node in filled["numa_nodes"]] == [
+        {"batch": 600, "train": 532},
+        {"train": 1068},
+    ]
+
+
+@given(
+    st.dictionaries(st.integers(0, 3), st.integers(1, 200), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=1, max_size=3),
+)
+def test_no_order_of_start_makes_memory(capacity: dict[int, int], sizes: list[tuple[int, bool]]) -> None:
+    jobs = [Job(str(n), size, dict.fromkeys(capacity, 4) if own else {}) for n, (size, own) in enumerate(sizes)]
+    found = start_orders(capacity, jobs)
+    assert [(one.order, one.policy) for one in found] == [
+        (tuple(job.name for job in order), policy) for order in itertools.permutations(jobs) for policy in POLICIES
+    ]
+    for one in found:
+        for node in one.numa_nodes:
+            assert sum(node.jobs.values()) <= node.memory_bytes == capacity[node.id]
+        if one.safe:
+            got = [sum(node.jobs.get(job.name, 0) for node in one.numa_nodes) for job in jobs]
+            assert all(size - len(capacity) < amount <= size for amount, (size, _own) in zip(got, sizes))
+
+
+@pytest.mark.parametrize(
+    ("pod", "over", "part"),
+    [
+        ({"cpus": 3, "memory": "1Gi"}, {}, "Let p ask for 2 CPUs or 4."),
+        (
+            {"cpus": 16, "memory": "1Gi", "gpus": 8},
+            {"topologyManagerPolicy": "single-numa-node"},
+            "With topologyManagerPolicy best-effort kubelet would admit it, across",
+        ),
+        ({"cpus": 900, "memory": "1Gi", "qos": "Burstable"}, {}, "380 CPUs for pods altogether"),
+    ],
+)
+def test_what_would_have_to_change(pod: Any, over: Any, part: str) -> None:
+    (found,) = ask(reference(), {"name": "p", **pod}, over=over)["pods"]
+    assert not found["admitted"] and part in found["change"]
+
+
+def test_pods_come_in_turn_beside_those_that_run() -> None:
+    job = {"cpus": 16, "memory": "64Gi", "gpus": 4}
+    topology, asked = reference(), [{"name": name, **job} for name in ("b", "c")]
+    running = [{"name": "a", **job}]
+    reasons = [
+        [pod["reason"] for pod in ask(topology, *asked, profile="aligned", running=running, in_turn=turn)["pods"]] for turn in (True, False)
+    ]
+    assert reasons == [["", "TopologyAffinityError"], ["", ""]]
+
+
+def test_a_deployment_is_judged_by_its_template() -> None:
+    container = {"name": "a", "resources": {"limits": {"cpu": 16, "memory": "64Gi", "nvidia.com/gpu": 1}}}
+    manifest = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container]}}}}
+    (pod,) = ask(reference(), manifest)["pods"]
+    assert (pod["name"], pod["qos"], pod["asks_for"]) == ("web", "Guaranteed", "16 CPUs, 64Gi memory, 1 nvidia.com/gpu")
+
+
+@pytest.mark.parametrize(
+    ("question", "part"),
+    [
+        ({"pods": [{"name": "a", "cpu": 4}]}, 'Did you mean "cpus"?'),
+        ({"pods": [{"name": "a", "cpus": 4}]}, "lacks cpus or memory"),
+        ({"pods": ["a"]}, "not a mapping"),
+        ({"pods": [{"name": "a", "cpus": "four", "memory": "1Gi"}]}, "not a Kubernetes quantity"),
+        ({"pods": [{"metadata": {"name": "a"}, "spec": {}}]}, "no containers"),
+        ({"pods": [TRAIN, TRAIN]}, "more than one pod default/train"),
+        ({"pods": [], "running": [{**TRAIN, "cpus": 5}]}, "can't run on this node"),
+        ({"pods": [], "free": {"gpus": [9]}}, "no such GPU"),
+        ({"pods": [], "free": {"memory": "1Gi"}}, "not a known thing that can be free"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_a_remedy(question: Any, part: str) -> None:
+    pods = question.pop("pods")
+    with pytest.raises(InvalidInput, match="(?s)" + part.replace("?", r"\?")) as refused:
+        ask(reference(), *pods, **question)
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("version", ["1.34.4", "1.35.4", "1.36.3", "1.37.2"])
+def test_the_answer_is_plain_and_readable_under_every_profile(profile: str, version: str) -> None:
+    import json
+
+    topology = make_topology(packages=2, cores=16, memory=64 * GIB, gpus_per_node=4)
+    configuration = build_plan(topology, policy_from_variables({"profile": profile, "kubelet_version": version})).kubelet["configuration"]
+    pods = [{"name": "a", "cpus": 4, "memory": "8Gi", "gpus": 2}, {"name": "b", "cpus": 300, "memory": "8Gi"}]
+    answer = predict(Question(topology, configuration, version, pods))
+    assert json.loads(json.dumps(answer)) == answer
+    lines = fit_lines(answer)
+    assert lines[0].split()[:3] == ["pod", "container", "kubelet"] and max(map(len, lines)) <= 140
+    assert [pod["admitted"] for pod in answer["pods"]] == [True, False]
