@@ -249,8 +249,10 @@ def _decode(go: _Type, value: Any, made: bool = False) -> Any:
         return value
     if go.kind == "cpus" and isinstance(value, str):
         return cpus_of(value)
-    if go.kind in _RANGES and type(value) is int and _RANGES[go.kind][0] <= value < _RANGES[go.kind][1]:
-        return value
+    if go.kind in _RANGES and isinstance(value, int) and not isinstance(value, bool):
+        lowest, beyond = _RANGES[go.kind]
+        if lowest <= value < beyond:
+            return value
     if go.kind == "slice" and go.of and isinstance(value, list):
         return [_decode(go.of, one) for one in value]
     if go.kind == "map" and go.of and isinstance(value, dict):
