@@ -96,6 +96,13 @@ def one_word(name: str, value: Any) -> str:
     return found[0]
 
 
+def folder(name: str, value: Any) -> str:
+    """The absolute path of a folder."""
+    if not isinstance(value, str) or not value.startswith("/") or any(character.isspace() for character in value):
+        raise refuse(name, value, "which is not the absolute path of a folder", 'Write it like "/etc/kubernetes/kubelet.conf.d".')
+    return value.rstrip("/") or "/"
+
+
 def mappings(name: str, value: Any) -> Tuple[Dict[str, Any], ...]:
     """A list of mappings; what they hold is checked by the concern they belong to."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in value):

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Tuple
 
 from . import kubelet_merge as merging
 from . import kubelet_rules as rules
-from . import kubelet_state_unit, yaml_text
+from . import kubelet_state_unit, systemd, yaml_text
 from .change import DRIFT, FOREIGN, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
 from .errors import InvalidInput, unknown_name
 
@@ -27,12 +27,14 @@ KNOWN_FOLDERS = (
     "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
 )
 
-# Distributions whose kubelet is part of their own process, and the file that adds to their configuration.
+# Distributions whose kubelet is part of their own process.
 EMBEDDED = ("k3s", "rke2")
-ARGUMENTS = "/etc/rancher/%s/config.yaml.d/zz-gpufleet.yaml"
+# What kubeadm merges into the file that it writes anew at an upgrade, from the folder that its --patches names.
+PATCH = "kubeletconfiguration-gpufleet+merge.yaml"
 
 # The keys of the plan's section.
-_SECTION = ("configuration", "version", "distribution", "unit", "config_file", "config_dir", "root_dir", "flags", "restart", "machine")
+_SECTION = ("configuration", "version", "distribution", "unit", "config_file", "config_dir", "root_dir", "flags", "restart", "machine",
+            "exec_start", "patches")  # fmt: skip
 
 DROP_IN_COMMENT = "# Written by gpufleet.node from the node's plan; changes made here are overwritten.\n"
 MARK = "# gpufleet.node sets: "
@@ -45,11 +47,11 @@ PLANNED = (*rules.WORDS, "cpuManagerPolicyOptions", "topologyManagerPolicyOption
 
 @dataclass(frozen=True)
 class Reading:
-    """What the node has. ``drop_ins`` are the other files of the folder that kubelet reads, in order; ``ours`` paths of drop-ins of ours
-    that are there; ``merged`` other main files that still hold keys of ours. ``states`` are the texts of kubelet's state files by name,
-    ``machine`` what kubelet holds them against (kubelet_state.Machine), ``users`` pods that hold CPUs or memory by them, in words.
-    ``stale``: kubelet has been running since before its configuration was last written. ``restarts``: the plan has it restarted here.
-    ``program`` checks the state files at boot, run by ``interpreter``.
+    """What the node has. ``drop_ins`` are the other files of the folder that kubelet reads; ``ours`` paths of files of ours that are
+    there; ``merged`` other main files that still hold keys of ours; ``texts`` what lies there that kubelet reads at its start.
+    ``states`` are the texts of kubelet's state files by name, ``machine`` what kubelet holds them against (kubelet_state.Machine),
+    ``users`` pods that hold CPUs or memory by them, in words. ``stale``: kubelet has been running since before its configuration was last
+    written. ``restarts``: the plan has it restarted here. ``program`` checks the state files at boot, run by ``interpreter``.
     """
 
     main: Text = None
@@ -57,7 +59,7 @@ class Reading:
     ours: Tuple[str, ...] = ()
     merged: Tuple[str, ...] = ()
     states: Dict[str, str] = field(default_factory=dict)
-    own_text: Text = None
+    texts: Dict[str, Text] = field(default_factory=dict)
     stale: bool = False
     restarts: bool = False
     machine: Any = None
@@ -79,7 +81,25 @@ def place(kubelet: Mapping[str, Any]) -> str:
     folder, version = kubelet.get("config_dir"), kubelet.get("version")
     if folder and (not version or rules.minor_of(version) >= merging.DROP_IN_MINOR):
         return posixpath.join(folder, DROP_IN)
-    return main_of(kubelet) or ARGUMENTS % kubelet.get("distribution")
+    return main_of(kubelet) or merging.ARGUMENTS % kubelet.get("distribution")
+
+
+def unit_drop_in(unit: str) -> str:
+    """The path of the part of a kubelet's unit that has it read our folder of drop-ins."""
+    return "%s/%s.d/%s" % (systemd.UNIT_FOLDER, unit, merging.UNIT_DROP_IN)
+
+
+def is_ours(path: str, head: Text) -> bool:
+    """Whether a path that a run of ours has written is a file of this concern: by its name, or as a drop-in by its first line."""
+    name = posixpath.basename(path)
+    return name in (PATCH, merging.UNIT_DROP_IN, posixpath.basename(merging.ARGUMENTS)) or (
+        name == DROP_IN and (head or "").startswith(DROP_IN_COMMENT)
+    )
+
+
+def at_start(kubelet: Mapping[str, Any]) -> List[str]:
+    """The paths of ours that kubelet reads when it starts."""
+    return [place(kubelet), *([unit_drop_in(kubelet["unit"])] if kubelet.get("exec_start") else [])]
 
 
 def check_section(kubelet: Mapping[str, Any]) -> None:
@@ -106,7 +126,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     """
     kubelet = section["kubelet"] or {}
     if not kubelet:
-        return [*_leftovers(reading, ""), _merge_into(MAIN_FILE, {}), *kubelet_state_unit.artifacts({}, None, "")]
+        return [*_leftovers(reading, ()), _merge_into(MAIN_FILE, {}), *kubelet_state_unit.artifacts({}, None, "")]
     configuration = kubelet["configuration"]
     minor = rules.minor_of(kubelet["version"]) if kubelet["version"] else rules.NEWEST_MINOR
     path, main_file = place(kubelet), main_of(kubelet)
@@ -132,9 +152,11 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
         own.append(File("kubelet arguments", path, always(DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": words}))))
     in_force = merging.effective(_as_read(main, main_file), drop_ins, flags, minor, main_file)
     rules.check(in_force, minor, rules.machine(kubelet["machine"]))
-    changes = any(isinstance(one, File) and one.path == path and one.edit(reading.own_text) != reading.own_text for one in own)
+    own.extend(_beside(kubelet, configuration))
+    files = {one.path: one for one in own if isinstance(one, File)}
+    changes = any(files[one].edit(reading.texts.get(one)) != reading.texts.get(one) for one in at_start(kubelet))
     boot = kubelet_state_unit.artifacts(kubelet, reading.program, reading.interpreter)
-    return [*_leftovers(reading, path), *own, *foreign, *boot, *_restart(kubelet, in_force, minor, reading, changes)]
+    return [*_leftovers(reading, files), *own, *foreign, *boot, *_restart(kubelet, in_force, minor, reading, changes)]
 
 
 def _as_read(main: Text, main_file: str) -> Text:
@@ -142,10 +164,32 @@ def _as_read(main: Text, main_file: str) -> Text:
     return main if main is not None or not main_file else yaml_text.write(merging.HEADER)
 
 
-def _leftovers(reading: Reading, keep: str) -> List[Artifact]:
-    """Drop-ins and keys of ours in folders and files that the plan no longer names, or that another kubelet read."""
-    drop_ins: List[Artifact] = [File("kubelet configuration", path, lambda _current: None) for path in reading.ours if path != keep]
-    return [*drop_ins, *(_merge_into(path, {}) for path in reading.merged)]
+def _beside(kubelet: Mapping[str, Any], configuration: Mapping[str, Any]) -> List[Artifact]:
+    """What makes our configuration count, and last: kubelet's unit passes the folder, and kubeadm's next upgrade merges it in again."""
+    found: List[Artifact] = []
+    if kubelet["exec_start"]:
+        text = "%s[Service]\nExecStart=\nExecStart=%s\n" % (systemd.MARK, kubelet["exec_start"])
+        path = unit_drop_in(kubelet["unit"])
+        found += [File("kubelet's folder of drop-ins", path, always(text)), _reload(path)]
+    if kubelet["patches"]:
+        text = DROP_IN_COMMENT + yaml_text.write(configuration)
+        found.append(File("kubeadm's patch of kubelet's configuration", kubelet["patches"], always(text)))
+    return found
+
+
+def _reload(path: str) -> Artifact:
+    """systemd reads a unit's drop-ins again, where it says that it has to."""
+    return systemd.reload_effect({posixpath.basename(posixpath.dirname(path))[: -len(".d")]: False}, systemd.RELOAD_HAZARD)
+
+
+def _leftovers(reading: Reading, keep: Collection[str]) -> List[Artifact]:
+    """Files and keys of ours in places that the plan no longer names, or that another kubelet read."""
+    gone = [path for path in reading.ours if path not in keep]
+    return [
+        *(File("kubelet configuration", path, always(None)) for path in gone),
+        *(_reload(path) for path in gone if path.endswith(merging.UNIT_DROP_IN)),
+        *(_merge_into(path, {}) for path in reading.merged),
+    ]
 
 
 def _merge_into(path: str, configuration: Mapping[str, Any]) -> File:

@@ -16,7 +16,7 @@ from .kubelet_merge import with_words
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ASSIGNMENT = re.compile(r"""^[ \t]*([A-Za-z_]\w*)=(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\n]*))""", re.MULTILINE | re.DOTALL)
-_YAML_LIST = re.compile(r"^kubelet-arg:[ \t]*\n((?:[ \t]*-[^\n]*\n?)+)", re.MULTILINE)
+_YAML_LIST = re.compile(r"^[\"']?kubelet-arg(\+?)[\"']?:[ \t]*\n((?:[ \t]*-[^\n]*\n?)+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def service(texts: Iterable[str]) -> Service:
     files: List[str] = []
     for key, value in (pair for text in texts for pair in _settings(text)):
         if key == "ExecStart":
-            exec_start = value.lstrip("@-:+!")
+            exec_start = value
         elif key == "Environment":
             pairs = [word.partition("=") for word in _words(value)]
             environment = [*environment, *((name, content) for name, _equals, content in pairs)] if value else []
@@ -70,7 +70,7 @@ def command_line(unit: Service, files: Sequence[Mapping[str, str]]) -> List[str]
     for file in files:
         variables.update(file)
     words: List[str] = []
-    for word in _words(unit.exec_start):
+    for word in _words(unit.exec_start.lstrip("@-:+!")):
         match = _VARIABLE.match(word)
         if match and match.end() == len(word) and match.group(2):
             words.extend(_words(variables.get(match.group(2), "")))
@@ -100,15 +100,22 @@ def flags(words: Sequence[str]) -> Dict[str, str]:
     return with_words({}, found)
 
 
-def nested_flags(words: Sequence[str], configuration: str) -> Dict[str, str]:
-    """The flags that k3s and RKE2 pass on: --kubelet-arg words of their own, and kubelet-arg in their config.yaml."""
-    block = _YAML_LIST.search(configuration)
-    passed = [line.strip().lstrip("-").strip().strip("'\"") for line in block.group(1).splitlines()] if block else []
-    for position, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == "--kubelet-arg":
-            passed.append(value if equals else "".join(words[position + 1 : position + 2]))
-    return flags(["--" + word.lstrip("-") for word in passed if word])
+def nested_flags(words: Sequence[str], configurations: Sequence[str]) -> Dict[str, str]:
+    """The flags that k3s and RKE2 pass on: kubelet-arg in their files, in order, or --kubelet-arg words of their own instead.
+
+    A later file's list replaces an earlier one's, "kubelet-arg+" adds to it; a list on the command line replaces both.
+    """
+    passed: List[str] = []
+    for block in (match for text in configurations for match in _YAML_LIST.finditer(text)):
+        listed = [line.strip().lstrip("-").strip().strip("'\"") for line in block.group(2).splitlines()]
+        passed = [*passed, *listed] if block.group(1) else listed
+    pairs = [word.partition("=") for word in words]
+    own = [
+        value if equals else "".join(words[position + 1 : position + 2])
+        for position, (name, equals, value) in enumerate(pairs)
+        if name == "--kubelet-arg"
+    ]
+    return flags(["--" + word.lstrip("-") for word in own or passed if word])
 
 
 def _words(text: str) -> List[str]:

@@ -31,6 +31,10 @@ EVICTION_DEFAULTS = {
 DROP_IN_MINOR = 32  # the first whose drop-ins of ours are read
 MERGE_EVICTION_MINOR = 33  # the first with mergeDefaultEvictionSettings
 
+# Files of ours beside kubelet's own: kubelet's flags for k3s and RKE2, and the part of its unit that has it read a folder of drop-ins.
+ARGUMENTS = "/etc/rancher/%s/config.yaml.d/zz-gpufleet.yaml"
+UNIT_DROP_IN = "zz-gpufleet-config-dir.conf"
+
 TEXT, TRUTH, NAMES = "text", "true or false", "a list"
 TEXTS, TRUTHS, RESERVATIONS = "a mapping of texts", "a mapping of truths", "a list of reservations"
 

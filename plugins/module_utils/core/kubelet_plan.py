@@ -10,7 +10,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import kubelet_rules as rules
 from .errors import InvalidInput
-from .kubelet_merge import EVICTION_DEFAULTS, FLAGS, HEADER
+from .kubelet import EMBEDDED, PATCH
+from .kubelet_merge import DROP_IN_MINOR, EVICTION_DEFAULTS, FLAGS, HEADER
 from .notes import Notes
 from .partition import Partition
 from .policy import Policy
@@ -61,18 +62,76 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
     machine = machine_section(topology, hugepages, policy.swap == "keep" and bool(topology.swaps))
     rules.check({"evictionHard": EVICTION_DEFAULTS, **configuration}, minor, rules.machine(machine))
     _report_flags(kubelet, configuration, notes)
+    folder, exec_start = _folder(kubelet, policy)
+    patches = _patches(kubelet, policy, bool(folder), notes)
     return {
         "configuration": configuration,
         "version": kubelet.version or "",
         "distribution": kubelet.distribution,
         "unit": kubelet.unit,
         "config_file": kubelet.config_file or "",
-        "config_dir": kubelet.config_dir or "",
+        "config_dir": folder,
         "root_dir": kubelet.root_dir,
         "flags": dict(kubelet.flags),
         "restart": policy.kubelet_restart,
         "machine": machine,
+        "exec_start": exec_start,
+        "patches": patches,
     }
+
+
+def _folder(kubelet: Kubelet, policy: Policy) -> Tuple[str, str]:
+    """The folder of drop-ins that kubelet reads, or "", and the ExecStart by which its unit passes it where it didn't.
+
+    All of ExecStart stays, with its variables: kubeadm's KUBELET_EXTRA_ARGS comes from a file that would beat an Environment= of ours.
+
+    :raises InvalidInput: a folder is asked for that this kubelet can't have
+    """
+    asked = policy.kubelet_config_dir
+    if asked is None or asked == kubelet.config_dir:
+        _check_command_line(kubelet)
+        return kubelet.config_dir or "", ""
+    if kubelet.config_dir or kubelet.distribution in EMBEDDED:
+        raise InvalidInput(
+            "gpufleet_kubelet_config_dir is %s, but this kubelet reads %s."
+            % (asked, kubelet.config_dir or "the folder that %s passes" % kubelet.distribution),
+            "Leave gpufleet_kubelet_config_dir out on this node.",
+        )
+    if not kubelet.version or rules.minor_of(kubelet.version) < DROP_IN_MINOR:
+        raise InvalidInput(
+            "gpufleet_kubelet_config_dir is given, and kubelet %s may lose settings when it merges drop-ins; from 1.%d on it doesn't."
+            % (kubelet.version or "of unknown version", DROP_IN_MINOR),
+            "Leave it out, or upgrade kubelet (gpufleet_kubelet_version names the version).",
+        )
+    if not kubelet.exec_start:
+        raise InvalidInput(
+            "gpufleet_kubelet_config_dir is given, and the facts don't say how %s starts kubelet." % kubelet.unit,
+            "Install kubelet first, or leave gpufleet_kubelet_config_dir out.",
+        )
+    return asked, "%s --config-dir=%s" % (kubelet.exec_start, asked)
+
+
+def _check_command_line(kubelet: Kubelet) -> None:
+    old = kubelet.version and rules.minor_of(kubelet.version) < DROP_IN_MINOR
+    if kubelet.distribution in EMBEDDED and old and "--kubelet-arg" in kubelet.exec_start:
+        raise InvalidInput(
+            "%s is started with --kubelet-arg, and that replaces every kubelet-arg of its files, ours too." % kubelet.distribution,
+            "Move these to the list kubelet-arg in /etc/rancher/%s/config.yaml." % kubelet.distribution,
+        )
+
+
+def _patches(kubelet: Kubelet, policy: Policy, reads_folder: bool, notes: Notes) -> str:
+    """Where kubeadm's patch goes, by which our part of kubelet's main file outlives an upgrade; "" where none is needed."""
+    if kubelet.distribution != "kubeadm" or reads_folder:
+        return ""
+    if policy.kubeadm_patches:
+        return "%s/%s" % (policy.kubeadm_patches.rstrip("/"), PATCH)
+    notes.info(
+        "kubeadm_upgrade",
+        "kubeadm writes %s anew at an upgrade, without our part: run this again then, give kubeadm a patch (gpufleet_kubeadm_patches), or "
+        "have kubelet 1.%d and newer read a drop-in (gpufleet_kubelet_config_dir)." % (kubelet.config_file, DROP_IN_MINOR),
+    )
+    return ""
 
 
 def machine_section(topology: Topology, hugepages: Mapping[int, int], swap: bool) -> Dict[str, Any]:

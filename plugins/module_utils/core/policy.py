@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from .checks import Check, boolean, choice, cpulist, integer, mapping, mappings, one_word, refuse, words
+from .checks import Check, boolean, choice, cpulist, folder, integer, mapping, mappings, one_word, refuse, words
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
 from .kubelet_rules import WORDS
@@ -218,6 +218,12 @@ class Policy:
     kubelet_version: Optional[str] = _setting(None, _kubelet_version, "Plan for this kubelet version instead of the one found")
     kubelet_distribution: Optional[str] = _setting(
         None, choice("plain", "kubeadm", "kubespray", "k3s", "rke2"), "Plan for a kubelet of this distribution instead of the one found"
+    )
+    kubelet_config_dir: Optional[str] = _setting(
+        None, folder, "A folder of drop-ins that kubelet (1.32 or newer) is made to read; without, its main file gets our part"
+    )
+    kubeadm_patches: Optional[str] = _setting(
+        None, folder, "kubeadm's folder of patches (its --patches): our part of kubelet's file then outlives an upgrade"
     )
     kubelet_restart: str = _setting("never", choice("never", "when_needed"), "when_needed: restart kubelet where a difference needs it")
     cpu_manager_policy: Optional[str] = _setting(None, choice(*WORDS["cpuManagerPolicy"]), "cpuManagerPolicy")

@@ -156,7 +156,8 @@ class Kubelet:
     """The kubelet of the node. ``distribution``: plain, kubeadm, kubespray, k3s or rke2. ``unit`` is the systemd unit that runs it.
 
     ``version`` like "1.34.4", null when it can't be told. ``config_file`` is its main file, ``config_dir`` the drop-in folder it reads
-    (null when it reads none), ``root_dir`` its state folder. ``flags`` are command-line flags found that override files.
+    (null when it reads none), ``root_dir`` its state folder. ``flags`` are command-line flags found that override files; values of one
+    that is repeated are joined. ``exec_start`` is the unit's ExecStart, without a part of ours.
     """
 
     distribution: str
@@ -166,6 +167,7 @@ class Kubelet:
     config_dir: Optional[str] = None
     root_dir: str = "/var/lib/kubelet"
     flags: Dict[str, str] = field(default_factory=dict)
+    exec_start: str = ""
 
 
 @dataclass(frozen=True)

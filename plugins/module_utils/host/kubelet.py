@@ -46,15 +46,17 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     main_file = kubelet.main_of(wanted)
     state_folder = wanted.get("root_dir") or "/var/lib/kubelet"
     own = kubelet.place(wanted)
-    candidates = [posixpath.join(known, DROP_IN) for known in (*KNOWN_FOLDERS, *([folder] if folder not in KNOWN_FOLDERS else [])) if known]
+    written = list(Store(root).files)
+    ours = [path for path in written if kubelet.is_ours(path, root.read(path, limit=_MARK_WITHIN))]
+    candidates = [*(posixpath.join(known, DROP_IN) for known in KNOWN_FOLDERS), *ours]
     states = {name: root.read(posixpath.join(state_folder, name)) for name in STATE_FILES}
     reading = Reading(
         main=root.read(main_file) if main_file else None,
         drop_ins={path: text for path, text in drop_ins(root, folder).items() if path != posixpath.join(folder, DROP_IN)},
-        ours=tuple(path for path in candidates if root.exists(path)),
-        merged=tuple(path for path in Store(root).files if path != main_file and _holds_our_keys(root, path)),
+        ours=tuple(path for path in dict.fromkeys(candidates) if root.exists(path)),
+        merged=tuple(path for path in written if path != main_file and _holds_our_keys(root, path)),
         states={name: text for name, text in states.items() if text is not None},
-        own_text=root.read(own),
+        texts={path: root.read(path) for path in kubelet.at_start(wanted)},
     )
     return _with_state(root, command, wanted, own, reading) if wanted else reading
 

@@ -81,7 +81,7 @@ def _with_files(topology: Topology, root: Root, command: Command, wanted: Set[st
     readers: Dict[str, Callable[[], Dict[str, Any]]] = {
         "boot": lambda: {"boot": read_boot(root, topology.kernel_release, gaps)},
         "kubelet": lambda: {"kubelet": read_kubelet(root, command)},
-        "software": lambda: {"software": read_software(root)},
+        "software": lambda: {"software": read_software(root, command)},
         "tuning": lambda: {
             "cpufreq": read_cpufreq(root),
             "transparent_hugepage": read_transparent_hugepage(root),

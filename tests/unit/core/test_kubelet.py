@@ -42,6 +42,7 @@ maxPods: 250
 """
 
 NOTHING = Reading()
+PATH = str(KUBEADM.config_file)
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 
@@ -172,22 +173,22 @@ def test_an_upgrade_that_rewrites_the_file_is_drift_and_nothing_worse() -> None:
 def test_kubelet_has_to_be_restarted_when_its_file_changes_or_has_changed() -> None:
     wanted = section()
     text = merge(MAIN, wanted["configuration"], "x")
-    before = observations(wanted, Reading(main=MAIN, own_text=MAIN))
+    before = observations(wanted, Reading(main=MAIN, texts={PATH: MAIN}))
     assert [(one.item, one.status, one.until) for one in before] == [("kubelet.service", PENDING, RESTART)]
-    assert observations(wanted, Reading(main=text, own_text=text)) == []
-    assert [one.item for one in observations(wanted, Reading(main=text, own_text=text, stale=True))] == ["kubelet.service"]
+    assert observations(wanted, Reading(main=text, texts={PATH: text})) == []
+    assert [one.item for one in observations(wanted, Reading(main=text, texts={PATH: text}, stale=True))] == ["kubelet.service"]
 
 
 def test_state_files_of_another_policy_are_named() -> None:  # A1
     wanted = section()
     text = merge(MAIN, wanted["configuration"], "x")
     states = {"cpu_manager_state": '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}'}
-    found = observations(wanted, Reading(main=text, own_text=text, states=states))
+    found = observations(wanted, Reading(main=text, texts={PATH: text}, states=states))
     assert [one.item for one in found] == ["cpu_manager_state"]
     assert "drain" in found[0].message and found[0].until == REMOVAL
-    changed = observations(wanted, Reading(main=MAIN, own_text=MAIN, states=states))
+    changed = observations(wanted, Reading(main=MAIN, texts={PATH: MAIN}, states=states))
     assert [one.item for one in changed] == ["cpu_manager_state"]  # restarted as it is, kubelet would not come back
-    torn = observations(wanted, Reading(main=text, own_text=text, states={"cpu_manager_state": '{"policy'}))  # A27
+    torn = observations(wanted, Reading(main=text, texts={PATH: text}, states={"cpu_manager_state": '{"policy'}))  # A27
     assert [one.item for one in torn] == ["cpu_manager_state"]
 
 

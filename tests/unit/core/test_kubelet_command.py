@@ -27,6 +27,7 @@ ExecStart=-/usr/bin/kubelet $A $B \\
 def test_drop_ins_replace_and_files_override() -> None:
     unit = service([UNIT, DROP_IN])
     assert unit.environment_files == ("/etc/default/kubelet",)
+    assert unit.exec_start.startswith("-/usr/bin/kubelet $A $B")
     words = command_line(unit, [{"B": "--v=4", "DIR": "/data/my disk", "EXTRA": "--node-ip 10.0.0.1 --config-dir=/etc/k.d"}])
     assert words == ["/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--v=4", "--root-dir=/data/my disk/kubelet",
                      "--node-ip", "10.0.0.1", "--config-dir=/etc/k.d"]  # fmt: skip
@@ -77,9 +78,19 @@ def test_an_open_quote_is_no_crash() -> None:
 
 
 def test_flags_that_k3s_passes_on() -> None:
-    configuration = "node-label:\n- pool=gpu\nkubelet-arg:\n  - \"reserved-cpus=0,1\"\n  - 'v=2'\nother: 1\n"
-    assert nested_flags(["/k3s", "agent", "--kubelet-arg=config-dir=/etc/k", "--kubelet-arg", "x=y"], configuration) == {
-        "reserved-cpus": "0,1", "v": "2", "config-dir": "/etc/k", "x": "y",
+    main = "node-label:\n- pool=gpu\nkubelet-arg:\n  - \"reserved-cpus=0,1\"\n  - 'v=2'\nother: 1\n"
+    assert nested_flags(["/k3s", "agent"], [main]) == {"reserved-cpus": "0,1", "v": "2"}
+    assert nested_flags([], [main, "kubelet-arg+:\n- v=4\n- x=y\n"]) == {"reserved-cpus": "0,1", "v": "4", "x": "y"}
+    assert nested_flags([], [main, "kubelet-arg:\n- v=4\n"]) == {"v": "4"}
+    words = ["/k3s", "agent", "--kubelet-arg=config-dir=/etc/k", "--kubelet-arg", "x=y"]
+    assert nested_flags(words, [main]) == {"config-dir": "/etc/k", "x": "y"}
+
+
+def test_repeated_flags_are_joined_where_kubelet_adds_them_up() -> None:  # B17
+    words = ["--system-reserved=cpu=1", "--system_reserved", "memory=1Gi", "--reserved-memory=0:memory=1Gi",
+             "--reserved-memory=1:memory=2Gi", "--reserved-cpus=0", "--reserved-cpus=1"]  # fmt: skip
+    assert flags(words) == {
+        "system-reserved": "cpu=1,memory=1Gi", "reserved-memory": "0:memory=1Gi;1:memory=2Gi", "reserved-cpus": "1",
     }  # fmt: skip
 
 

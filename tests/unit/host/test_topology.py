@@ -302,10 +302,11 @@ def test_boot_of_the_fleet(fleet: dict[str, Path], name: str) -> None:
 
 def test_kubelets_of_the_fleet(fleet: dict[str, Path]) -> None:
     assert read(fleet["halfcores"]).kubelet == Kubelet(
-        "rke2", "rke2-agent.service", "1.30.14", None, "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d"
-    )
+        "rke2", "rke2-agent.service", "1.30.14", None, "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
+        exec_start="/usr/local/bin/rke2 agent",
+    )  # fmt: skip
     assert read(fleet["cloudvm"]).kubelet == Kubelet(
-        "k3s", "k3s-agent.service", None, None, "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d"
+        "k3s", "k3s-agent.service", None, None, "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d", exec_start="/usr/local/bin/k3s agent"
     )
     kubelet = read(fleet["gracehopper"]).kubelet
     assert kubelet and (kubelet.distribution, kubelet.version, kubelet.config_file, kubelet.config_dir) == (
@@ -320,7 +321,8 @@ def test_a_kubelet_of_kubespray(tiny: Path) -> None:
     unit = "[Service]\nEnvironmentFile=-/etc/kubernetes/kubelet.env\nExecStart=/usr/local/bin/kubelet \\\n $LEVEL \\\n $KUBELET_ARGS\n"
     variables = 'LEVEL="--v=2"\nKUBELET_ARGS="--config=/etc/kubernetes/kubelet-config.yaml \\\n--root-dir=/data/kubelet"\n'
     write(tiny, {"etc/systemd/system/kubelet.service": unit, "etc/kubernetes/kubelet.env": variables})
-    expected = Kubelet("kubespray", "kubelet.service", None, "/etc/kubernetes/kubelet-config.yaml", None, "/data/kubelet", {"v": "2"})
+    expected = Kubelet("kubespray", "kubelet.service", None, "/etc/kubernetes/kubelet-config.yaml", None, "/data/kubelet", {"v": "2"},
+                       "/usr/local/bin/kubelet   $LEVEL   $KUBELET_ARGS")  # fmt: skip
     assert read(tiny).kubelet == expected
 
 
@@ -346,6 +348,55 @@ def test_the_unit_that_starts_at_boot_counts(tiny: Path) -> None:
     os.symlink(f"/{folder}/rke2-server.service", wants / "rke2-server.service")
     kubelet = read(tiny).kubelet
     assert kubelet and kubelet.unit == "rke2-server.service"
+
+
+KUBEADM_DROP_IN = """\
+[Service]
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_EXTRA_ARGS
+"""
+
+
+def test_our_part_of_kubelets_unit_is_not_its_own(tiny: Path) -> None:
+    """Else a plan without the folder would take the folder for kubelet's own, and never leave it."""
+    folder = "etc/systemd/system/kubelet.service.d"
+    ours = "[Service]\nExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS --config-dir=/etc/kubernetes/kubelet.conf.d\n"
+    write(tiny, {"usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet\n",
+                 "usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf": KUBEADM_DROP_IN,
+                 "etc/default/kubelet": "KUBELET_EXTRA_ARGS=--node-ip=10.0.0.1\n",
+                 folder + "/zz-gpufleet-config-dir.conf": ours})  # fmt: skip
+    kubelet = read(tiny).kubelet
+    assert kubelet and (kubelet.config_dir, kubelet.distribution, kubelet.flags) == (None, "kubeadm", {"node-ip": "10.0.0.1"})
+    assert kubelet.exec_start == "/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_EXTRA_ARGS"
+
+
+def test_flags_in_files_that_k3s_adds_up(tiny: Path) -> None:  # A23
+    write(tiny, {"etc/systemd/system/k3s.service": "[Service]\nExecStart=/usr/local/bin/k3s server\n",
+                 "etc/rancher/k3s/config.yaml": "kubelet-arg:\n- reserved-cpus=0\n",
+                 "etc/rancher/k3s/config.yaml.d/10-more.yaml": "kubelet-arg+:\n- v=3\n",
+                 "etc/rancher/k3s/config.yaml.d/zz-gpufleet.yaml": "kubelet-arg+:\n- cpu-manager-policy=static\n"})  # fmt: skip
+    kubelet = read(tiny).kubelet
+    assert kubelet and kubelet.flags == {"reserved-cpus": "0", "v": "3"}
+
+
+@pytest.mark.parametrize(
+    ("files", "version", "systemd"),
+    [({}, None, False),
+     ({"etc/containerd/config.toml": "version = 3\n"}, "2.0.0", False),
+     ({"etc/containerd/config.toml": "version = 2\n[x.options]\n  SystemdCgroup = true\n"}, None, True),
+     ({"etc/containerd/config.toml": 'version = 2\nimports = ["/etc/containerd/conf.d/*.toml"]\n[x]\n SystemdCgroup = false\n',
+       "etc/containerd/conf.d/10.toml": "[x.options]\nSystemdCgroup = true\n",
+       "etc/containerd/conf.d/x": "SystemdCgroup=false\n"}, None, True),
+     ({"var/lib/dpkg/status": "Package: containerd.io\nStatus: install ok installed\nVersion: 1.7.24-1~debian\n"}, "1.7.24", False),
+     ({"var/lib/dpkg/status": "Package: containerd\nStatus: install ok installed\nVersion: 1.6.20~ds1-1+deb12u1\n",
+       "etc/containerd/config.toml": "version = 3\n"}, "1.6.20", False)],
+)  # fmt: skip
+def test_containerd(tiny: Path, files: dict[str, str], version: str | None, systemd: bool) -> None:
+    write(tiny, {"usr/lib/systemd/system/containerd.service": "[Service]\nExecStart=/usr/bin/containerd\n", **files})
+    software = read(tiny).software
+    assert (software.containerd_version, software.containerd_systemd_cgroup) == (version, systemd)
 
 
 def test_tuned_counts_only_when_it_starts(fleet: dict[str, Path], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 from typing import Dict, List, Optional, Sequence
 
 from ...core.kubelet_command import Service, command_line, environment_file, flags, nested_flags, service
+from ...core.kubelet_merge import ARGUMENTS, UNIT_DROP_IN
 from ...core.topology import Kubelet
 from ..command import Command
 from ..root import Root
@@ -35,11 +36,11 @@ def read_kubelet(root: Root, command: Command) -> Optional[Kubelet]:
     if not installed:
         return None
     name, text = next((unit for unit in installed if is_enabled(root, unit[0])), installed[0])
-    paths = drop_ins(root, name)
+    paths = [path for path in drop_ins(root, name) if not path.endswith("/" + UNIT_DROP_IN)]
     unit = service([text, *(root.read(path) or "" for path in paths)])
     words = command_line(unit, [environment_file(root.read(path) or "") for path in unit.environment_files])
     if name in _EMBEDDED:
-        return _embedded(root, command, name, words)
+        return _embedded(root, command, name, words, unit.exec_start)
     return _standalone(root, command, unit, words, any(path.endswith("kubeadm.conf") for path in paths))
 
 
@@ -53,6 +54,7 @@ def _standalone(root: Root, command: Command, unit: Service, words: Sequence[str
         given.pop("config-dir", None),
         given.pop("root-dir", _ROOT_DIR),
         given,
+        unit.exec_start,
     )
 
 
@@ -65,14 +67,16 @@ def _version(root: Root, command: Command, binary: str) -> Optional[str]:
     return found.group(1) if found else None
 
 
-def _embedded(root: Root, command: Command, name: str, words: List[str]) -> Kubelet:
+def _embedded(root: Root, command: Command, name: str, words: List[str], exec_start: str) -> Kubelet:
     """k3s and RKE2: no main file; their kubelet reads a drop-in folder below the data folder, when the release has one."""
     distribution = _EMBEDDED[name]
-    configuration = root.read("/etc/rancher/%s/config.yaml" % distribution) or ""
-    said = _DATA_DIR.search(configuration)
+    main = "/etc/rancher/%s/config.yaml" % distribution
+    more = ["%s.d/%s" % (main, file) for file in sorted(root.names(main + ".d")) if file.endswith((".yaml", ".yml"))]
+    texts = [root.read(path) or "" for path in (main, *more) if path != ARGUMENTS % distribution]
+    said = next((match for text in reversed(texts) for match in [_DATA_DIR.search(text)] if match), None)
     data = flags(words).get("data-dir") or (said.group(1) if said else "/var/lib/rancher/%s" % distribution)
     folder = data + "/agent/etc/kubelet.conf.d"
-    given: Dict[str, str] = nested_flags(words, configuration)
+    given: Dict[str, str] = nested_flags(words, texts)
     # RKE2's binaries lie in a folder that is named after its version; k3s names its own after a hash.
     version = _VERSION.search(root.link_target(data + "/bin") or "") or _VERSION.search(command.query([distribution, "--version"]) or "")
     return Kubelet(
@@ -83,4 +87,5 @@ def _embedded(root: Root, command: Command, name: str, words: List[str]) -> Kube
         given.pop("config-dir", folder if root.exists(folder) else None),
         given.pop("root-dir", _ROOT_DIR),
         given,
+        exec_start,
     )
