@@ -10,7 +10,7 @@ export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/playbooks/collections
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test unit lint sanity molecule bench kubelet-tables variables build clean vm-up vm-ssh vm-down test-vm test-vm-faults test-kubelet
+.PHONY: help venv demo test unit lint sanity molecule bench kubelet-tables oracle oracle-all variables build clean vm-up vm-ssh vm-down test-vm test-vm-faults test-kubelet
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ test-kubelet: venv ## a real kubelet on the plan, in a virtual machine: a quarte
 
 kubelet-tables: venv ## write kubelet's options and feature gates by minor from kubelet's own tables (go, the module proxy)
 	$(BIN)/python tests/oracle/kubelet_tables.py
+
+oracle: venv ## pod_fit against the newest kubelet's own code: minutes, and ten more to build it once (go, the module proxy)
+	$(BIN)/python tests/oracle/agreement.py --newest
+
+oracle-all: venv ## pod_fit against the code of every kubelet that the oracle is built for
+	$(BIN)/python tests/oracle/agreement.py
 
 variables: $(VENV)/.run ## write the table of variables in README.md from the code
 	$(BIN)/python scripts/variables.py
