@@ -10,6 +10,9 @@ version_added: 0.1.0
 description:
   - A kubelet with a drop-in folder gets a file of its own there, V(zz-gpufleet.conf), which sorts last. Otherwise the fields are merged
     into its main file, and every other line there stays as it is. Packaged unit files are never touched.
+  - A drop-in is written from kubelet 1.32 on. k3s and RKE2 before that get the fields as C(kubelet-arg) in a file of their own
+    C(config.yaml.d). A unit that passes no drop-in folder gets a drop-in that keeps its ExecStart and adds C(--config-dir), where the plan
+    says so (C(exec_start)), and kubeadm's folder of patches a patch (C(patches)), so that an upgrade keeps the fields.
   - What kubelet would refuse is refused first, on the result of all its files together, before anything is written.
   - kubelet is restarted only where the plan says so (C(restart) is V(when_needed)), on the running system, and where a difference needs it.
     Then the order is to stop it, to remove those of its state files that it would not start on, to write, to start it, and to wait until it
@@ -24,7 +27,8 @@ options:
     description:
       - The plan's section C(kubelet). An empty one takes out what an earlier run wrote.
       - C(configuration) is the KubeletConfiguration, with C(apiVersion) and C(kind). C(config_dir) is the drop-in folder, empty where
-        kubelet reads none, and C(config_file) its main file. C(version), C(unit), C(root_dir) and C(flags) are as in the facts.
+        kubelet reads none, and C(config_file) its main file. C(version), C(unit), C(root_dir) and C(flags) are as in the facts. C(machine)
+        is what kubelet's own checks need of the machine.
     type: dict
     required: true
   restart_timeout:

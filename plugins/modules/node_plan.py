@@ -180,6 +180,8 @@ ansible_facts:
           description:
             - C(configuration) is the KubeletConfiguration; the rest says where it belongs (C(version), C(distribution), C(unit),
               C(config_file), C(config_dir), C(root_dir), C(flags)) and whether kubelet may be restarted (C(restart)).
+            - C(machine) is what kubelet holds a configuration against. C(exec_start) is the ExecStart by which kubelet's unit is made to
+              pass C(config_dir), and C(patches) the file of ours in kubeadm's folder of patches; both are empty unless asked for.
             - Empty where no kubelet is.
           type: dict
           sample:
@@ -200,6 +202,9 @@ ansible_facts:
             root_dir: /var/lib/kubelet
             flags: {}
             restart: never
+            machine: {cpus: 0-383, packages: 2, memory_bytes: 2430964826112, numa_nodes: [], swap: false}
+            exec_start: ""
+            patches: ""
         kernel_arguments:
           description: Tokens for the kernel's command line, in their order.
           type: list

@@ -259,6 +259,7 @@ ansible_facts:
             config_dir: null
             root_dir: /var/lib/kubelet
             flags: {pod-infra-container-image: "registry.k8s.io/pause:3.10"}
+            exec_start: /usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_EXTRA_ARGS
           contains:
             distribution: {description: "V(plain), V(kubeadm), V(kubespray), V(k3s) or V(rke2).", type: str, sample: kubeadm}
             unit: {description: The systemd unit that runs it., type: str, sample: kubelet.service}
@@ -269,11 +270,26 @@ ansible_facts:
               type: str
               sample: /etc/kubernetes/kubelet.conf.d
             root_dir: {description: Its state folder., type: str, sample: /var/lib/kubelet}
-            flags: {description: Other command line flags; they override the files., type: dict, sample: {node-ip: 192.0.2.7}}
+            flags:
+              description: Other command line flags; they override the files. Values of one that is repeated are joined.
+              type: dict
+              sample: {node-ip: 192.0.2.7}
+            exec_start: {description: The unit's ExecStart without a part of ours., type: str, sample: /usr/bin/kubelet $KUBELET_EXTRA_ARGS}
         software:
-          description: Other owners of settings. C(tuned_profile) is null unless tuned starts at boot; the others say what is installed.
+          description:
+            - Other owners of settings. C(tuned_profile) is null unless tuned starts at boot; the others say what is installed.
+            - C(containerd_version) is null when it can't be told. C(containerd_systemd_cgroup) says whether its configuration has
+              C(SystemdCgroup) on.
           type: dict
-          sample: {tuned_profile: null, irqbalance: true, crio: false, docker: false, slurm: false, containerd: true}
+          sample:
+            tuned_profile: null
+            irqbalance: true
+            crio: false
+            docker: false
+            slurm: false
+            containerd: true
+            containerd_version: 2.0.0
+            containerd_systemd_cgroup: true
         cpufreq:
           description: CPU frequency scaling; null on a node without it. C(governors) are the governors in use.
           type: dict

@@ -14,7 +14,8 @@ from strategies import KUBEADM, make_topology
 from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_merge as merging
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, REMOVAL, RESTART, File, Observation
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, merge
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, merge, place
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import flags
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet
@@ -196,3 +197,77 @@ def test_flags_that_beat_the_file_are_somebody_elses() -> None:  # B17
     kubelet = Kubelet("plain", "kubelet.service", "1.34.4", config_file="/k.yaml", flags={"reserved-cpus": "0", "node-ip": "::1"})
     found = [one for one in observations(section(kubelet)) if one.status == FOREIGN]
     assert [one.item for one in found] == ["kubelet flag --reserved-cpus"]
+
+
+# --- where to write -----------------------------------------------------------------------------------------------------------------------
+
+STARTED = "/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS"
+FOLDER = "/etc/kubernetes/kubelet.conf.d"
+
+
+def started(version: str = "1.34.4", distribution: str = "kubeadm") -> Kubelet:
+    return Kubelet(distribution, "kubelet.service", version, config_file=KUBEADM.config_file, exec_start=STARTED)
+
+
+def test_kubelets_unit_is_made_to_pass_a_folder() -> None:
+    """Its own ExecStart stays whole: what stands in KUBELET_EXTRA_ARGS, from a file that beats Environment=, goes on to count."""
+    wanted = section(started(), kubelet_config_dir=FOLDER + "/")
+    found = files(wanted)
+    unit = "/etc/systemd/system/kubelet.service.d/zz-gpufleet-config-dir.conf"
+    assert found[unit].edit(None).endswith("[Service]\nExecStart=\nExecStart=%s --config-dir=%s\n" % (STARTED, FOLDER))
+    assert yaml.safe_load(found[FOLDER + "/zz-gpufleet.conf"].edit(None)) == wanted["configuration"]
+    assert found[PATH].edit(MAIN) == MAIN  # kubeadm's own file is left as it is
+    gone = files(section(started()), Reading(main=MAIN, ours=(unit, FOLDER + "/zz-gpufleet.conf")))
+    assert gone[unit].edit("x") is None and gone[FOLDER + "/zz-gpufleet.conf"].edit("x") is None
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "sentence"),
+    [(started("1.31.9"), "from 1.32 on"), (Kubelet("kubeadm", "kubelet.service", None, PATH, exec_start=STARTED), "of unknown version"),
+     (K3S, "this kubelet reads /var/lib/rancher/k3s"), (KUBEADM, "don't say how kubelet.service starts kubelet")],
+)  # fmt: skip
+def test_a_folder_that_this_kubelet_cannot_have(kubelet: Kubelet, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        section(kubelet, kubelet_config_dir=FOLDER)
+
+
+@pytest.mark.parametrize(("version", "drop_in"), [("1.31.9", False), ("1.32.0", True)])
+def test_drop_ins_only_from_1_32_on(version: str, drop_in: bool) -> None:
+    reads = Kubelet("plain", "kubelet.service", version, config_file=PATH, config_dir=FOLDER)
+    assert place(section(reads)) == (FOLDER + "/zz-gpufleet.conf" if drop_in else PATH)
+
+
+def test_kubeadm_keeps_our_part_by_a_patch() -> None:  # B18
+    wanted = section(KUBEADM, kubeadm_patches="/etc/kubernetes/patches")
+    found = files(wanted)
+    patch = "/etc/kubernetes/patches/kubeletconfiguration-gpufleet+merge.yaml"
+    assert yaml.safe_load(found[patch].edit(None)) == wanted["configuration"]
+    assert PATH in found and patch not in files(section(PLAIN, kubeadm_patches="/etc/kubernetes/patches"))
+    assert files(section(), Reading(ours=(patch,)))[patch].edit("x") is None
+
+
+@pytest.mark.parametrize("distribution", ["k3s", "rke2"])
+def test_k3s_and_rke2_before_1_32_get_flags(distribution: str) -> None:  # A23
+    kubelet = Kubelet(distribution, distribution + "-agent.service", "1.30.14", config_dir="/var/lib/x/agent/etc/kubelet.conf.d")
+    wanted = section(kubelet, profile="aligned", system_reserved={"memory": "1Gi"})
+    text = files(wanted)["/etc/rancher/%s/config.yaml.d/zz-gpufleet.yaml" % distribution].edit(None)
+    words = yaml.safe_load(text)["kubelet-arg+"]
+    read = merging.effective(None, {}, flags(["--" + word for word in words]), 30)
+    assert read.items() <= wanted["configuration"].items() and {"cpuManagerPolicy", "reservedMemory", "evictionHard"} <= set(read)
+    passing = Kubelet(distribution, distribution + "-agent.service", "1.30.14", exec_start="/usr/local/bin/k3s agent --kubelet-arg=v=2")
+    with pytest.raises(InvalidInput, match="replaces every kubelet-arg of its files"):
+        section(passing)
+
+
+def test_a_drop_in_that_comes_after_ours_is_somebody_elses() -> None:
+    later = {FOLDER + "/zzz.conf": HEAD + "cpuManagerPolicy: static\ntopologyManagerPolicy: none\n"}
+    found = [one for one in observations(section(PLAIN), Reading(main=HEAD, drop_ins=later)) if one.status == FOREIGN]
+    assert [(one.item, one.message.rpartition(" ")[2]) for one in found] == [(FOLDER + "/zzz.conf", "topologyManagerPolicy")]
+    earlier = {FOLDER + "/10.conf": later[FOLDER + "/zzz.conf"]}
+    assert not [one for one in observations(section(PLAIN), Reading(main=HEAD, drop_ins=earlier)) if one.status == FOREIGN]
+
+
+def test_flags_are_part_of_what_kubelet_would_refuse() -> None:
+    kubelet = Kubelet("plain", "kubelet.service", "1.34.4", config_file=PATH, flags={"cpu-manager-policy": "none"})
+    with pytest.raises(InvalidInput, match="exits when CPU manager policy none has options"):
+        artifacts({"kubelet": section(kubelet)}, NOTHING)
