@@ -6,7 +6,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: pod_fit
 short_description: Predict what kubelet does with pods on a node
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Says for each pod whether kubelet admits it, with which exclusive CPUs and from which NUMA nodes its CPUs, memory and GPUs come, or
     refuses it, with kubelet's own reason, and what would have to change.
