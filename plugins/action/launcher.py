@@ -26,7 +26,8 @@ class ActionModule(ActionBase):
         if look.get("failed") or not look.get("findings"):
             return look
         try:
-            brought = self._bring(options["launcher"], build, architecture)
+            # Where none is planned, there is one to take away and nothing to bring.
+            brought = self._bring(options["launcher"], build, architecture) if options["launcher"] else {}
         except GpufleetError as error:
             raise AnsibleActionFail(str(error), result={"problem": error.problem, "remedy": error.remedy}) from None
         if self._task.check_mode:

@@ -44,9 +44,12 @@ def test_a_controller_without_the_compiler_says_what_to_install(tmp_path: Path, 
         built(tmp_path, "aarch64", monkeypatch)
 
 
-def role(root: Path, environment: dict[str, str], *flags: str) -> dict:
+PLANNED = {**SOURCE, "path": "/usr/local/bin/numaspread"}
+
+
+def role(root: Path, environment: dict[str, str], *flags: str, launcher: dict = PLANNED) -> dict:
     """The module's result for a node whose root is a folder."""
-    arguments = {"root": str(root), "launcher": {**SOURCE, "path": "/usr/local/bin/numaspread"}, "architecture": HERE}
+    arguments = {"root": str(root), "launcher": launcher, "architecture": HERE}
     command = ["ansible", "localhost", "-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
     command += ["-m", "gpufleet.node.launcher", "-a", json.dumps(arguments)]
     settings = {**environment, "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal", "ANSIBLE_NOCOLOR": "1"}
@@ -71,3 +74,7 @@ def test_a_node_gets_it_once_and_it_runs(tmp_path: Path, ansible_env: dict[str, 
     assert not role(root, environment)["changed"] and program.stat().st_mtime_ns == before
     program.write_bytes(program.read_bytes() + b"!")
     assert role(root, environment)["changed"] and not program.read_bytes().endswith(b"!")
+    # A profile without a launcher takes it away again.
+    assert role(root, environment, "--check", launcher={})["changed"] and program.exists()
+    assert role(root, environment, launcher={})["changed"] and not program.exists()
+    assert not role(root, environment, launcher={})["changed"]
