@@ -61,7 +61,7 @@ def start_managers(fields: dict, folder: Path, online: CpuSet) -> None:
         state = json.loads(cpu.read_text())
         shared, reserved = CpuSet.parse(state["defaultCpuSet"]), CpuSet.parse(str(fields["reservedSystemCPUs"]))
         given = union(CpuSet.parse(cpus) for containers in state.get("entries", {}).values() for cpus in containers.values())
-        if not reserved <= shared or (shared | given) != online:
+        if reserved - shared or (shared | given) != online:
             sys.exit('E1130 "Failed to start ContainerManager" err="not all reserved cpus are present in defaultCpuSet"')
     if not cpu.exists():
         cpu.write_text(cpu_state(str(online) if cpu_policy == "static" else "", 34, policy=cpu_policy))

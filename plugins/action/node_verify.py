@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
         options = dict(self._task.args)
         of_facts = {name: options[name] for name in ("root", "gpu_match") if name in options}
         options.pop("gpu_match", None)
-        if options.get("plan"):
+        if options.get("plan") is not None:
             return self._execute_module("gpufleet.node.node_verify", options, task_vars=task_vars)
         result = self._execute_module("gpufleet.node.topology_facts", of_facts, task_vars=task_vars)
         if result.get("failed") or "ansible_facts" not in result:

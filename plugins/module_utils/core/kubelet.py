@@ -17,6 +17,7 @@ from . import kubelet_rules as rules
 from . import kubelet_state_unit, systemd, yaml_text
 from .change import DRIFT, FOREIGN, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
 from .errors import InvalidInput, unknown_name
+from .kubelet_tables import NEWEST_MINOR
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
 DROP_IN = "zz-gpufleet.conf"
@@ -128,7 +129,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     if not kubelet:
         return [*_leftovers(reading, ()), _merge_into(MAIN_FILE, {}), *kubelet_state_unit.artifacts({}, None, "")]
     configuration = kubelet["configuration"]
-    minor = rules.minor_of(kubelet["version"]) if kubelet["version"] else rules.NEWEST_MINOR
+    minor = rules.minor_of(kubelet["version"]) if kubelet["version"] else NEWEST_MINOR
     path, main_file = place(kubelet), main_of(kubelet)
     main, drop_ins, flags = reading.main, dict(reading.drop_ins), dict(kubelet["flags"])
     own: List[Artifact] = []

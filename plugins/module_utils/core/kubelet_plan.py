@@ -12,6 +12,7 @@ from . import kubelet_rules as rules
 from .errors import InvalidInput
 from .kubelet import EMBEDDED, PATCH
 from .kubelet_merge import DROP_IN_MINOR, EVICTION_DEFAULTS, FLAGS, HEADER
+from .kubelet_tables import NEWEST_MINOR, OLDEST_MINOR
 from .notes import Notes
 from .partition import Partition
 from .policy import Policy
@@ -154,14 +155,14 @@ def uses_static_policy(section: Mapping[str, Any]) -> bool:
 
 
 def _minor(version: Optional[str], notes: Notes) -> int:
-    newest = "1.%d" % rules.NEWEST_MINOR
+    newest = "1.%d" % NEWEST_MINOR
     if version is None:
         notes.warning(
             "kubelet_version_unknown",
             "kubelet's version can't be told: the rules of %s, with any gate an older one may need. gpufleet_kubelet_version names it."
             % newest,
         )
-        return rules.NEWEST_MINOR
+        return NEWEST_MINOR
     minor = rules.minor_of(version)
     if "1.%d" % minor not in version:
         notes.info(
@@ -172,7 +173,7 @@ def _minor(version: Optional[str], notes: Notes) -> int:
 
 def _configuration(topology: Topology, policy: Policy, kubelet: Kubelet, cpus: Partition, minor: int, notes: Notes) -> Dict[str, Any]:
     profile = policy.defaults
-    known = minor if kubelet.version else rules.OLDEST_MINOR  # what any kubelet here knows
+    known = minor if kubelet.version else OLDEST_MINOR  # what any kubelet here knows
     cpu_policy = policy.cpu_manager_policy or profile.cpu_manager_policy
     cpu_options = _cpu_options(topology, policy, known, notes) if cpu_policy == "static" else _no_options(policy)
     topology_policy, topology_options = _topology_policy(topology, policy, known, notes)

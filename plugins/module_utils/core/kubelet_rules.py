@@ -17,9 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
 from .kubelet_merge import TRUTH_WORDS
-from .kubelet_tables import CPU_OPTIONS, GATES, TOPOLOGY_OPTIONS
-from .kubelet_tables import NEWEST_MINOR as NEWEST_MINOR
-from .kubelet_tables import OLDEST_MINOR as OLDEST_MINOR
+from .kubelet_tables import CPU_OPTIONS, GATES, NEWEST_MINOR, OLDEST_MINOR, TOPOLOGY_OPTIONS
 from .quantity import MIB, format_bytes, parse_bytes, parse_quantity
 
 ALPHA, BETA, STABLE = "alpha", "beta", "stable"

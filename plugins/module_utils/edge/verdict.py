@@ -18,7 +18,8 @@ _KINDS = {dict: "mapping", list: "list", str: "text"}
 _WHOLE_PLAN = "Pass gpufleet_plan as gpufleet.node.node_plan returned it."
 
 OPTIONS = {
-    "plan": {"type": "dict", "required": True},
+    "plan": {"type": "dict"},
+    "gpu_match": {"type": "list", "elements": "str"},  # the action's, for the facts that it reads
     "fingerprint": {"type": "str"},
     "concerns": {"type": "list", "elements": "str"},
     "list_in_place": {"type": "bool", "default": False},
@@ -28,9 +29,11 @@ OPTIONS = {
 def verify() -> None:
     """Be the module node_verify."""
     module = new_module(OPTIONS)
+    asked = {name: module.params[name] for name in ("concerns", "root", "list_in_place")}
+    plan = module.params["plan"] or {}
     try:
-        _check_fingerprint(module.params["plan"], module.params["fingerprint"])
-        succeed(module, changed=False, **_verify(**{name: module.params[name] for name in ("plan", "concerns", "root", "list_in_place")}))
+        _check_fingerprint(plan, module.params["fingerprint"])
+        succeed(module, changed=False, **_verify(plan, **asked))
     except GpufleetError as error:
         fail(module, error)
 

@@ -122,8 +122,8 @@ def _restarts(node: Node) -> Iterator[Observation]:
     """kubelet runs with what it read at its start."""
     if any(path.startswith("/var/lib/kubelet/") or "/kubelet.conf.d/" in path for path in node.store.files):
         message = (
-            "kubelet runs with our configuration until it is restarted or the node reboots: drain first, stop it, remove cpu_manager_state and "
-            "memory_manager_state where their policy or reserve was ours, start it"
+            "kubelet runs with our configuration until it is restarted or the node reboots: drain first, stop it, remove "
+            "cpu_manager_state and memory_manager_state where their policy or reserve was ours, start it"
         )
         yield Observation("kubelet", PENDING, message, RESTART)
 

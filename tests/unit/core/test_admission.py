@@ -20,7 +20,7 @@ GPUS = {GPU: {0b01: 4, 0b10: 4}}
 STATIC = {"memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 0, "limits": {"memory": "100Mi"}}]}
 
 
-def node(topology: Topology, policy: str = "none", minor: int = 37, options: str = "", devices: Any = GPUS, **fields: Any) -> model.Node:
+def node(topology: Topology, policy: str = "none", minor: int = 37, options: str = "", devices: Any = None, **fields: Any) -> model.Node:
     """A node with the static CPU manager and ``options`` ("a b"), that reserves the first core of each of two NUMA nodes."""
     configuration = {
         "cpuManagerPolicy": "static",
@@ -29,7 +29,7 @@ def node(topology: Topology, policy: str = "none", minor: int = 37, options: str
         "topologyManagerPolicy": policy,
         **fields,
     }
-    return model.node_of(topology, configuration, minor, devices)
+    return model.node_of(topology, configuration, minor, GPUS if devices is None else devices)
 
 
 def pod(name: str = "pod", cpus: Any = 2, memory: Any = "1Gi", gpus: int = 0, **more: Any) -> Any:

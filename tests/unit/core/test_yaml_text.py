@@ -32,7 +32,9 @@ def test_what_is_written_reads_back_the_same(mapping: dict[str, Any]) -> None:
 NAMES = KEYS.filter(lambda key: key[0].isalpha())
 NESTED = st.recursive(
     SCALARS,
-    lambda inner: st.one_of(st.dictionaries(NAMES, inner, max_size=3), st.lists(st.one_of(SCALARS, st.dictionaries(NAMES, inner)), max_size=3)),
+    lambda inner: st.one_of(
+        st.dictionaries(NAMES, inner, max_size=3), st.lists(st.one_of(SCALARS, st.dictionaries(NAMES, inner)), max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -97,7 +99,8 @@ def test_values_are_what_yaml_says() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a: {b: c, d: \"1 # no\"}  # yes\n", "a: [1, two, {b: x:y}]\n", "a: {b: [c],\n  d: {}, e: 5%}\n", "a: {memory.available: 5%}\n", "a: yes\n",
+    ["a: {b: c, d: \"1 # no\"}  # yes\n", "a: [1, two, {b: x:y}]\n", "a: {b: [c],\n  d: {}, e: 5%}\n",
+     "a: {memory.available: 5%}\n", "a: yes\n",
      "a:\n- numaNode: 0\n  limits:\n    memory: 1Gi\n- numaNode: 1\n  limits: {memory: 2Gi}\n", "a:\n  b:\n    c: 1\n  # no\n  d: On\n",
      "a:\n  -  b: 1\n     c: 2\n  - x\n", "a: b#c\n", "a: 1.5\n", "a:\n-\n- b\n", "a: 'it''s'\n", "a: 0-3,8\n", "a: {'b': \"c\", d : e}\n"],
 )  # fmt: skip
@@ -115,7 +118,11 @@ def test_what_is_not_one_block_mapping(text: str, sentence: str) -> None:
         yaml_text.blocks(text, "file")
 
 
-@pytest.mark.parametrize("text", ["a: &x 1\n", "a: |\n  text\n", "a: {b\n", "a: {b: c} d\n", 'a: "half\n', "a: b\n  c: d\n", "a: 'half\n", "a: {? b: c}\n", "a:\n    b: 1\n  c: 2\n", "a:\n  b: 1\n  b: 2\n", "a:\n- b\n  c\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["a: &x 1\n", "a: |\n  text\n", "a: {b\n", "a: {b: c} d\n", 'a: "half\n', "a: b\n  c: d\n", "a: 'half\n", "a: {? b: c}\n",
+     "a:\n    b: 1\n  c: 2\n", "a:\n  b: 1\n  b: 2\n", "a:\n- b\n  c\n"],
+)  # fmt: skip
 def test_what_is_not_looked_into(text: str) -> None:
     with pytest.raises(InvalidInput, match="in a form that isn't read here"):
         yaml_text.value(yaml_text.blocks(text, "file")[0], "file")

@@ -158,7 +158,7 @@ def cpus_missing(machine: Machine) -> None:
 
 def configured_anew(machine: Machine) -> None:
     machine.put(
-        "/var/lib/kubelet/config.yaml", CONFIGURATION.replace("static", "none").replace("Static", "None").split("reservedMemory")[0]
+        "/var/lib/kubelet/config.yaml", CONFIGURATION.replace("static", "none").replace("Static", "None").partition("reservedMemory")[0]
     )
 
 
