@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def folder() -> Iterator[Path]:
 
 def play(folder: Path, environment: dict[str, str], *options: str, hooks: bool = True, **kubelet: Any) -> tuple[int, list[str]]:
     (folder / "log").write_text("")
-    variables: dict[str, Any] = {"gpufleet_plan": {"kubelet": {"restart": "when_needed", "holds": True, **kubelet}}}
+    planned = {"restart": "when_needed", "holds": True, **kubelet}
+    variables: dict[str, Any] = {"gpufleet_plan": {"kubelet": planned}, "ansible_python_interpreter": sys.executable}
     if hooks:
         variables.update({"gpufleet_%s" % hook: "%s/%s.yml" % (folder, hook) for hook in ("drain", "uncordon")})
     command = ["ansible-playbook", "-i", "localhost,", "-c", "local", str(folder / "play.yml"), "-e", json.dumps(variables), *options]
