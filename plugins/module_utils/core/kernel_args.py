@@ -100,11 +100,13 @@ class Record(NamedTuple):
     def next(self, wanted: Sequence[str], displaced: Sequence[str]) -> Record:
         """The record of a node that is to have ``wanted``, where ``displaced`` are others' values found now."""
         ours = dict.fromkeys(self.arguments + self.former)
-        again = keys_of(displaced)
+        # What is known stays as it was found first: a value that says the same as ours once did can't be told from ours later.
+        again = keys_of([token for token in displaced if token not in self.displaced])
+        known, found = (token for token in self.displaced if key(token) not in again), (token for token in displaced if key(token) in again)
         return Record(
             tuple(wanted),
             tuple(token for token in ours if token not in wanted),
-            tuple(token for token in self.displaced if key(token) not in again) + tuple(displaced),
+            (*known, *found),
         )
 
     def leaving(self, wanted: Sequence[str]) -> Tokens:
@@ -139,8 +141,9 @@ def merge(current: Sequence[str], wanted: Sequence[str], record: Record = NO_REC
     if of(kernel, wanted) == tuple(wanted) and not leave:
         return list(current)
     keys, kept = keys_of(wanted), without(kernel, wanted, record)
-    back = [token for token in record.displaced if leave and key(token) not in keys and token not in kept]
-    return [*kept, *back, *wanted, *init]
+    back = [token for token in record.displaced if leave and key(token) not in keys]
+    # Those that a run before, which was killed, has put back already: once, and in the order in which they were found.
+    return [*(token for token in kept if token not in back), *back, *wanted, *init]
 
 
 def of(line: Sequence[str], wanted: Sequence[str]) -> Tokens:
