@@ -150,7 +150,10 @@ class Memory:
             size -= part
 
     def release(self, blocks: Tuple[Block, ...]) -> None:
-        """Take blocks back, to the lowest nodes first, whoever had taken from them."""
+        """Take blocks back, to the lowest nodes first, whoever had taken from them: memory may stay lost that way, as it does with kubelet.
+
+        How much depends on the order of a pod's containers, which is chance in kubelet.
+        """
         for block in blocks:
             size = block.size
             for id_ in bits_of(block.nodes):

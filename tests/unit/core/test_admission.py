@@ -254,11 +254,12 @@ def test_nothing_is_given_twice_and_all_comes_back(policy: str, scope: str, aske
         return  # kubelet refuses the pair
     topology = make_topology(packages=2, cores=12, threads=2, nodes_per_package=2, l3_cores=3, memory=16 * GIB)
     where = node(topology, policy, minor, options, {GPU: {1 << n: 2 for n in range(4)}}, topologyManagerScope=scope, **STATIC)
-    state, admitted = where.empty(), []
+    state, admitted, alone = where.empty(), [], True
     for number, (cpus, memory, gpus, kind) in enumerate(asked):
         one = containers((kind, "a", cpus, "%dGi" % memory), ("app", "b", 2, "1Gi"), name="pod%d" % number, gpus=gpus)
         before = (state.shared, state.free_devices)
         verdict, state = model.admit(where, state, one)
+        alone &= verdict.admitted and all(popcount(block.nodes) == 1 for part in verdict.containers for block in part.memory)
         if verdict.admitted:
             admitted.append(one)
         else:
@@ -274,8 +275,11 @@ def test_nothing_is_given_twice_and_all_comes_back(policy: str, scope: str, aske
     for one in admitted:
         state = model.remove(where, state, one)
     assert (state.shared, state.free_devices) == (where.empty().shared, where.empty().free_devices)
-    if policy == "single-numa-node":  # a block over several NUMA nodes isn't always given back to each as it was taken, in kubelet neither
-        assert state.memory and all(left.assignments == 0 and left.used["memory"] == 0 for left in state.memory.nodes.values())
+    assert state.memory
+    for id_, left in state.memory.nodes.items():
+        assert left.assignments == 0 and left.free["memory"] + left.used["memory"] == state.memory.allocatable[id_]["memory"]
+        # kubelet loses memory of blocks that lay on several NUMA nodes: one of its own answers among the golden decisions shows it.
+        assert left.used["memory"] == 0 or not alone
 
 
 def _union(masks: Any) -> int:
