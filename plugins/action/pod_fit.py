@@ -49,7 +49,8 @@ class ActionModule(ActionBase):
         if not configuration:
             raise InvalidInput("Neither the plan nor the task says how kubelet is configured.", "Run gpufleet.node.node_plan first.")
         if not version:
-            raise InvalidInput("kubelet's version can't be told.", 'Pass version, like "1.34.4".')
+            remedy = 'Pass version, like "1.34.4", or set gpufleet_kubelet_version for the plan.'
+            raise InvalidInput("kubelet's version can't be told.", remedy)
         return Question(
             from_json(Topology, topology, "topology"), configuration, version, options["pods"], options["running"],
             {name: value for name, value in (options["free"] or {}).items() if value is not None},

@@ -19,7 +19,8 @@ options:
     description:
       - The pods, in the order in which they come.
       - Each is a Kubernetes object, a C(Pod) or anything with a pod template, or the short form of one container - C(name), C(cpus),
-        C(memory), C(gpus), C(resources) for more by their names, C(namespace), and C(qos), which is V(Guaranteed) or V(Burstable).
+        C(memory), C(gpus) (of the node's own vendor), C(resources) for more by their names, C(namespace), and C(qos), which is
+        V(Guaranteed) or V(Burstable).
     type: list
     elements: dict
     required: true
@@ -163,7 +164,7 @@ pods:
       elements: str
       sample: []
     change:
-      description: What would have to change for a refused pod to be admitted.
+      description: What would have to change for the pod to be admitted and get all that it asks for; empty where it does.
       type: str
       sample: ""
     scheduler:

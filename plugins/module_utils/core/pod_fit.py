@@ -67,8 +67,9 @@ def predict(question: Question) -> Dict[str, Any]:
     topology = question.topology
     node = node_of(topology, question.configuration, minor_of(question.version), _devices(topology, question.devices))
     state = _with_others(node, node.empty(), topology, question.free)
+    gpu = next((RESOURCES[one.vendor] for one in topology.gpus if one.vendor in RESOURCES), GPU)
     for index, value in enumerate(question.running):
-        pod = parse_pod(value, "running[%d]" % index)
+        pod = parse_pod(value, "running[%d]" % index, gpu)
         verdict, state = admit(node, state, pod)
         if not verdict.admitted:
             raise InvalidInput(
@@ -76,7 +77,7 @@ def predict(question: Question) -> Dict[str, Any]:
                 "Give the running pods in the order of their start, or say what is free instead.",
             )
         state = start(node, state, pod)
-    pods = [parse_pod(value, "pods[%d]" % index) for index, value in enumerate(question.pods)]
+    pods = [parse_pod(value, "pods[%d]" % index, gpu) for index, value in enumerate(question.pods)]
     twice = [key for key, count in Counter([*state.pods, *(pod.key for pod in pods)]).items() if count > 1]
     if twice:
         raise InvalidInput("There is more than one pod %s." % twice[0], "Give each pod a name of its own.")
@@ -161,6 +162,8 @@ def scheduler(node: Node, state: State, pod: Pod) -> Dict[str, str]:
 
     Answers: "runs", "degraded" (runs, but not aligned), "pending" (would run on the empty node), "never".
     """
+    if _lacking(node, pod):
+        return {"required": "never", "preferred": "never"}
     strict, loose = (_under(node, policy) for policy in (admission_topology.RESTRICTED, admission_topology.BEST_EFFORT))
     if admit(strict, state, pod)[0].admitted:
         return {"required": "runs", "preferred": "runs"}
@@ -170,14 +173,20 @@ def scheduler(node: Node, state: State, pod: Pod) -> Dict[str, str]:
     return {"required": required, "preferred": "pending" if admit(loose, node.empty(), pod)[0].admitted else "never"}
 
 
+def _lacking(node: Node, pod: Pod) -> List[str]:
+    """Device resources of the pod that the node isn't known to have. kubelet doesn't look at them (removeMissingExtendedResources)."""
+    return sorted(name for name in pod.total_limits() if "/" in name and name not in node.devices)
+
+
 def _under(node: Node, policy: str) -> Node:
     return dataclasses.replace(node, policy=dataclasses.replace(node.policy, name=policy))
 
 
 def change(node: Node, state: State, pod: Pod, verdict: Verdict) -> str:
-    """What would have to change for a refused pod to be admitted, in a sentence or two; "" for an admitted one."""
+    """What would have to change for the pod to be admitted and get all that it asks for, in a sentence or two; "" where it does."""
     if verdict.admitted:
-        return ""
+        words = "kubelet doesn't look at %s, which this node isn't known to have: name it in devices, or ask a node that has it."
+        return words % ", ".join(_lacking(node, pod)) if _lacking(node, pod) else ""
     if verdict.reason in (HANGS, CRASHES):
         return "Choose another configuration for this machine: no kubelet of this version survives such a pod."
     if verdict.reason == SMT:

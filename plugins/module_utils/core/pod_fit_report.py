@@ -22,6 +22,8 @@ def fit_lines(result: Mapping[str, Any]) -> List[str]:
     for pod in result["pods"]:
         if not pod["admitted"]:
             lines += _wrapped("%s: " % pod["name"], "%s %s" % (pod["message"], pod["change"]))
+        elif pod["change"]:
+            lines += _wrapped("%s: " % pod["name"], pod["change"])
         elif pod["scheduler"]["required"] != "runs":
             lines += _wrapped("%s: " % pod["name"], "not aligned; a scheduler that requires it says %s." % pod["scheduler"]["required"])
         if pod["ends"]:

@@ -128,17 +128,18 @@ def _qos(requests: Amounts, limits: Amounts) -> str:
 # --- reading ------------------------------------------------------------------------------------------------------------------------------
 
 
-def parse_pod(value: Any, what: str = "pod") -> Pod:
+def parse_pod(value: Any, what: str = "pod", gpu: str = GPU) -> Pod:
     """A pod from a Kubernetes object (a Pod, or anything with a pod template) or from the short form.
 
-    The short form is {name, cpus, memory, gpus, resources: {…}, qos: Guaranteed or Burstable}: one container.
+    The short form is {name, cpus, memory, gpus, resources: {…}, qos: Guaranteed or Burstable}: one container. ``gpu``: the resource that
+    gpus are of.
 
     :raises InvalidInput: names the field
     """
     if not isinstance(value, Mapping):
         raise InvalidInput("%s is %r, not a mapping." % (what, value), "Give a Kubernetes Pod or {name: …, cpus: …, memory: …, gpus: …}.")
     if "spec" not in value:
-        return _short_form(value, what)
+        return _short_form(value, what, gpu)
     spec, metadata = _mapping(value, "spec", what), _mapping(value, "metadata", what)
     if "template" in spec:
         spec = _mapping(_mapping(spec, "template", what), "spec", what)
@@ -170,12 +171,12 @@ def _is_critical(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> boo
     return (spec.get("priority") or 0) >= _SYSTEM_PRIORITY or spec.get("priorityClassName") in _SYSTEM_CLASSES
 
 
-def _short_form(value: Mapping[str, Any], what: str) -> Pod:
+def _short_form(value: Mapping[str, Any], what: str, gpu: str) -> Pod:
     for name in value:
         if name not in _SHORT_FORM:
             raise unknown_name("field of a pod in short form", str(name), _SHORT_FORM)
     wanted = dict(_mapping(value, "resources", what))
-    for short, resource in (("cpus", CPU), ("memory", MEMORY), ("gpus", GPU)):
+    for short, resource in (("cpus", CPU), ("memory", MEMORY), ("gpus", gpu)):
         if value.get(short) is not None:
             wanted[resource] = value[short]
     qos = value.get("qos", GUARANTEED)

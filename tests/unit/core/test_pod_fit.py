@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,21 @@ def test_four_gpus_where_only_two_to_five_are_free(policy: str, reason: str, whe
         assert answer["free"]["devices"] == {"nvidia.com/gpu": {"0": 0, "1": 0}}
     else:
         assert "fits the empty node" in pod["change"] and "NUMA node 0 190 CPUs, 2 nvidia.com/gpu" in pod["change"]
+
+
+def test_gpus_of_the_short_form_are_the_nodes_own() -> None:
+    topology = reference()
+    amd = replace(topology, gpus=tuple(replace(gpu, vendor="1002") for gpu in topology.gpus))
+    (pod,) = ask(amd, {"name": "four", "cpus": 16, "memory": "64Gi", "gpus": 4})["pods"]
+    assert pod["containers"][0]["devices"] == {"amd.com/gpu": {"0": 4}}
+
+
+def test_what_the_node_lacks_is_said_though_kubelet_does_not_look() -> None:
+    answer = ask(reference(), {"name": "wrong", "cpus": 16, "memory": "64Gi", "resources": {"amd.com/gpu": 4}})
+    (pod,) = answer["pods"]
+    assert pod["admitted"] and pod["scheduler"] == {"required": "never", "preferred": "never"}
+    assert "doesn't look at amd.com/gpu" in pod["change"]
+    assert any("amd.com/gpu" in line for line in fit_lines(answer))
 
 
 def test_which_order_of_start_is_safe_on_the_reference_machine() -> None:
