@@ -38,13 +38,13 @@ vm-ssh: ## a shell on the virtual machine NODE=
 vm-down: ## end the virtual machines, or NODE= only, and throw their disks away
 	$(BIN)/python tests/vm down $(NODE)
 
-test-vm: venv ## provision real NUMA nodes, or NODE= only, through a reboot: half an hour, some minutes more to build their images once
+test-vm: venv ## provision real NUMA nodes, or NODE= only, through a reboot; some minutes more to build their images once
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm test $(NODE)
 
 test-vm-faults: venv ## what goes wrong on a node: killed runs, lost power, a full disk, a wrong clock: half an hour
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm faults
 
-test-kubelet: venv ## a real kubelet on the plan, in a virtual machine: a quarter of an hour, and ten minutes more to build it once (go)
+test-kubelet: venv ## a real kubelet on the plan, in a virtual machine; ten minutes more to build it once (go)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm kubelet
 
 kubelet-tables: venv ## write kubelet's options and feature gates by minor from kubelet's own tables (go, the module proxy)
