@@ -15,7 +15,7 @@ from . import irq, irqbalance
 from .change import FOREIGN, Artifact, Effect, File, Link, Observation, Text, always
 from .cpuset import CpuSet
 from .irq import Interrupts, Live
-from .systemd import DAEMON_RELOAD, MARK, UNIT_FOLDER, mask, reload_effect
+from .systemd import DAEMON_RELOAD, MARK, SANDBOX, UNIT_FOLDER, mask, reload_effect
 
 PROGRAM = "/usr/local/lib/gpufleet/irq_affinity.pyz"
 SERVICE, WATCH, TIMER = "gpufleet-irq.service", "gpufleet-irq-watch.service", "gpufleet-irq.timer"
@@ -42,22 +42,10 @@ TimeoutStartSec=2min
 StateDirectory=gpufleet
 RuntimeDirectory=gpufleet
 RuntimeDirectoryPreserve=yes
-ProtectSystem=strict
-ProtectHome=yes
-ProtectControlGroups=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-PrivateTmp=yes
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-RestrictAddressFamilies=AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-LockPersonality=yes
 MemoryDenyWriteExecute=yes
-SystemCallArchitectures=native
 SystemCallFilter=@system-service
 """
+    + SANDBOX
 )
 _AT_BOOT = "\n[Install]\nWantedBy=multi-user.target\n"
 _NETWORK_UP = "Wants=network-online.target\nAfter=network-online.target\n"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import List, Mapping
 
 from .change import Artifact, File, Link, Text, always
-from .systemd import MARK, UNIT_FOLDER
+from .systemd import MARK, SANDBOX, UNIT_FOLDER
 
 PROGRAM = "/usr/local/lib/gpufleet/kubelet_state.pyz"
 SERVICE = "gpufleet-kubelet-state.service"
@@ -36,21 +36,11 @@ ExecStart=%(interpreter)s -I /usr/local/lib/gpufleet/kubelet_state.pyz
 TimeoutStartSec=2min
 StateDirectory=gpufleet
 ReadWritePaths=-%(folder)s
-ProtectSystem=strict
-ProtectHome=yes
-ProtectControlGroups=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
 ProtectKernelTunables=yes
 PrivateNetwork=yes
-PrivateTmp=yes
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-RestrictAddressFamilies=AF_UNIX
-RestrictNamespaces=yes
-RestrictRealtime=yes
-LockPersonality=yes
-SystemCallArchitectures=native
+"""
+    + SANDBOX
+    + """\
 
 [Install]
 WantedBy=%(kubelet)s

@@ -12,6 +12,22 @@ from .change import Artifact, Effect, File, Link, Text, always
 UNIT_FOLDER = "/etc/systemd/system"
 DROP_IN = "zz-gpufleet.conf"  # drop-ins are read by name, the last assignment wins
 MARK = "# Written by gpufleet.node. Changes here are overwritten.\n"
+# Of the services that run a program of ours: what none of them needs.
+SANDBOX = """\
+ProtectSystem=strict
+ProtectHome=yes
+ProtectControlGroups=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+PrivateTmp=yes
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+RestrictAddressFamilies=AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+"""
 DAEMON_RELOAD = ("systemctl", "daemon-reload")
 RELOAD_HAZARD = (
     "GPU containers started through NVIDIA's runtime hook can lose their GPUs at this daemon-reload: run "

@@ -41,11 +41,6 @@ func (lastWord) HandleAdmissionFailure(_ context.Context, _ *v1.Pod, reasons []l
 	return reasons, nil
 }
 
-func predicates(node *v1.Node, devices *devicemanager.ManagerImpl) lifecycle.PodAdmitHandler {
-	known := func(context.Context, bool) (*v1.Node, error) { return node, nil }
-	return lifecycle.NewPredicateAdmitHandler(known, lastWord{}, devices.UpdatePluginResources)
-}
-
 func nodeStatus(ctx context.Context, n *node.Node, devices *devicemanager.ManagerImpl) (*v1.Node, error) {
 	status := &v1.Node{}
 	set := nodestatus.MachineInfo("node", int(n.Configuration.MaxPods), int(n.Configuration.PodsPerCore),

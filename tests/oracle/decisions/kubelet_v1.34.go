@@ -5,7 +5,6 @@ package decisions
 import (
 	"context"
 
-	"gpufleet.node/oracle/machine"
 	"gpufleet.node/oracle/node"
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/memorymanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
-	"k8s.io/kubernetes/pkg/kubelet/nodestatus"
 )
 
 // The managers and admission in 1.34, mostly without logger and context.
@@ -57,42 +55,13 @@ func registerDevices(_ context.Context, manager *devicemanager.ManagerImpl, p *p
 	return nil
 }
 
-func newTopologyManager(_ context.Context, n *node.Node) (topologymanager.Manager, error) {
-	c := n.Manager
-	return topologymanager.NewManager(n.Machine.Topology, c.TopologyManagerPolicy, c.TopologyManagerScope, c.TopologyManagerPolicyOptions)
-}
-
-func newDeviceManager(_ context.Context, n *node.Node, store topologymanager.Store) (*devicemanager.ManagerImpl, error) {
-	return devicemanager.NewManagerImpl(n.Machine.Topology, store)
-}
-
-func admit(_ context.Context, handler lifecycle.PodAdmitHandler, pod *v1.Pod, others []*v1.Pod) lifecycle.PodAdmitResult {
-	return handler.Admit(attributes(pod, others))
-}
-
 func started(ctx context.Context, k *kubelet, pod *v1.Pod, container *v1.Container, id string) {
 	k.cpus.AddContainer(pod, container, id)
 	k.memory.AddContainer(ctx, pod, container, id)
 	k.topology.AddContainer(pod, container, id)
 }
 
-func (lastWord) HandleAdmissionFailure(_ context.Context, _ *v1.Pod, reasons []lifecycle.PredicateFailureReason) ([]lifecycle.PredicateFailureReason, error) {
-	return reasons, nil
-}
-
 func predicates(node *v1.Node, devices *devicemanager.ManagerImpl) lifecycle.PodAdmitHandler {
 	known := func() (*v1.Node, error) { return node, nil }
 	return lifecycle.NewPredicateAdmitHandler(known, lastWord{}, devices.UpdatePluginResources)
-}
-
-func nodeStatus(ctx context.Context, n *node.Node, devices *devicemanager.ManagerImpl) (*v1.Node, error) {
-	status := &v1.Node{}
-	set := nodestatus.MachineInfo("node", int(n.Configuration.MaxPods), int(n.Configuration.PodsPerCore),
-		func() (*machine.Info, error) { return n.Machine, nil },
-		func(bool) v1.ResourceList { return nil },
-		devices.GetCapacity,
-		func() v1.ResourceList { return n.Reservation },
-		func(string, string, string) {},
-		false)
-	return status, set(ctx, status)
 }

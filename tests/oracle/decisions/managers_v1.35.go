@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/memorymanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 )
 
 // The managers as they are since 1.35, which gave them a logger.
@@ -53,4 +54,9 @@ func registerDevices(ctx context.Context, manager *devicemanager.ManagerImpl, p 
 	}
 	manager.PluginListAndWatchReceiver(klog.FromContext(ctx), p.resource, &pluginapi.ListAndWatchResponse{Devices: p.devices})
 	return nil
+}
+
+func predicates(node *v1.Node, devices *devicemanager.ManagerImpl) lifecycle.PodAdmitHandler {
+	known := func(context.Context, bool) (*v1.Node, error) { return node, nil }
+	return lifecycle.NewPredicateAdmitHandler(known, lastWord{}, devices.UpdatePluginResources)
 }

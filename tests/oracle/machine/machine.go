@@ -3,6 +3,7 @@ package machine
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 )
@@ -17,6 +18,34 @@ func Read(root string) (*Info, error) {
 		defer syscall.Unmount(name, syscall.MNT_DETACH)
 	}
 	return read()
+}
+
+func read() (*Info, error) {
+	files := newRealSysFs()
+	nodes, cpus, err := getTopology(files)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := getMemory()
+	if err != nil {
+		return nil, err
+	}
+	pools, err := getHugePages(files, "/sys/kernel/mm/hugepages/")
+	if err != nil {
+		return nil, err
+	}
+	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return nil, err
+	}
+	return &Info{
+		NumCores:         cpus,
+		NumPhysicalCores: getPhysicalCores(cpuinfo),
+		NumSockets:       getSockets(cpuinfo),
+		MemoryCapacity:   memory,
+		HugePages:        pools,
+		Topology:         nodes,
+	}, nil
 }
 
 var machines = map[string]*Info{}

@@ -1,4 +1,4 @@
-//go:build v1.35 || v1.36
+//go:build v1.34 || v1.35 || v1.36
 
 package decisions
 
@@ -8,14 +8,13 @@ import (
 	"gpufleet.node/oracle/machine"
 	"gpufleet.node/oracle/node"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/kubernetes/pkg/kubelet/nodestatus"
 )
 
-// Admission in 1.35 and 1.36.
+// Admission until 1.36.
 
 func newTopologyManager(_ context.Context, n *node.Node) (topologymanager.Manager, error) {
 	c := n.Manager
@@ -30,20 +29,8 @@ func admit(_ context.Context, handler lifecycle.PodAdmitHandler, pod *v1.Pod, ot
 	return handler.Admit(attributes(pod, others))
 }
 
-func started(ctx context.Context, k *kubelet, pod *v1.Pod, container *v1.Container, id string) {
-	logger := klog.FromContext(ctx)
-	k.cpus.AddContainer(logger, pod, container, id)
-	k.memory.AddContainer(logger, pod, container, id)
-	k.topology.AddContainer(pod, container, id)
-}
-
 func (lastWord) HandleAdmissionFailure(_ context.Context, _ *v1.Pod, reasons []lifecycle.PredicateFailureReason) ([]lifecycle.PredicateFailureReason, error) {
 	return reasons, nil
-}
-
-func predicates(node *v1.Node, devices *devicemanager.ManagerImpl) lifecycle.PodAdmitHandler {
-	known := func(context.Context, bool) (*v1.Node, error) { return node, nil }
-	return lifecycle.NewPredicateAdmitHandler(known, lastWord{}, devices.UpdatePluginResources)
 }
 
 func nodeStatus(ctx context.Context, n *node.Node, devices *devicemanager.ManagerImpl) (*v1.Node, error) {
