@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Iterable, List, Mapping, Optional, Type
+from typing import Any, Mapping, Optional, Type
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "oracle"
@@ -91,7 +91,3 @@ class Oracle:
         if not line:
             raise Unavailable(f"the oracle has ended with status {self._process.wait()}")
         return json.loads(line)
-
-    def ask_all(self, questions: Iterable[Mapping[str, Any]]) -> List[Any]:
-        """All answers, in order."""
-        return [self.ask(question) for question in questions]

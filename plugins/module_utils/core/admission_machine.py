@@ -94,10 +94,6 @@ class Cpus:
         cpus = self.in_nodes(nodes)
         return [socket for socket, members in self.sockets.items() if members & cpus]
 
-    def in_one_cache(self, cpus: int) -> bool:
-        """Whether all these CPUs share one cache."""
-        return any(cpus & ~members == 0 for members in self.caches.values())
-
 
 def cpus_of(topology: Topology) -> Cpus:
     """kubelet's view of the CPUs."""
