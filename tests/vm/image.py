@@ -47,9 +47,9 @@ FILES = {
     "/etc/systemd/network/80-machine.network": "[Match]\nName=e*\n[Network]\nAddress=10.0.2.15/24\n",
     "/etc/initramfs-tools/conf.d/machine": "MODULES=list\n",
     "/etc/initramfs-tools/modules": "virtio_pci\nvirtio_blk\next4\n",
-    # The emulator is slow at what mitigations do at each system call.
+    # The emulator is slow at what mitigations do at each system call, and sometimes wrong: a kernel that panics while it boots boots again.
     "/etc/default/grub": 'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
-    'GRUB_CMDLINE_LINUX="console=ttyS0 mitigations=off"\nGRUB_TERMINAL=serial\n',
+    'GRUB_CMDLINE_LINUX="console=ttyS0 mitigations=off panic=10"\nGRUB_TERMINAL=serial\n',
     "/etc/ssh/sshd_config.d/machine.conf": "UseDNS no\nPermitRootLogin prohibit-password\n",
 }
 COMMANDS = (
@@ -79,7 +79,7 @@ RECIPES = {
         files={
             "/etc/default/grub.d/50-cloudimg-settings.cfg": "GRUB_RECORDFAIL_TIMEOUT=0\nGRUB_TIMEOUT=0\n"
             'GRUB_CMDLINE_LINUX_DEFAULT="console=tty1 console=ttyS0"\nGRUB_TERMINAL=serial\n',
-            "/etc/default/grub.d/99-site.cfg": 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX mitigations=off"\n',
+            "/etc/default/grub.d/99-site.cfg": 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX mitigations=off panic=10"\n',
             "/usr/bin/kubelet": "#!/bin/sh\ncase $1 in --version) echo Kubernetes v1.34.2 ;; *) exec sleep infinity ;; esac\n",
             "/etc/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml\n"
             "[Install]\nWantedBy=multi-user.target\n",
