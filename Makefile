@@ -41,11 +41,11 @@ vm-down: ## end the virtual machines, or NODE= only, and throw their disks away
 test-vm: venv ## provision real NUMA nodes, or NODE= only, through a reboot; some minutes more to build their images once
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm test $(NODE)
 
-test-vm-faults: venv ## what goes wrong on a node: killed runs, lost power, a full disk, a wrong clock: half an hour
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm faults
+test-vm-faults: venv ## what goes wrong on a node: killed runs, lost power, a full disk, a wrong clock: half an hour, or CHECKS= only
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm faults $(CHECKS)
 
-test-kubelet: venv ## a real kubelet on the plan, in a virtual machine; ten minutes more to build it once (go)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm kubelet
+test-kubelet: venv ## a real kubelet on the plan, in a virtual machine, or CHECKS= only; ten minutes more to build it once (go)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/vm kubelet $(CHECKS)
 
 kubelet-tables: venv ## write kubelet's options and feature gates by minor from kubelet's own tables (go, the module proxy)
 	$(BIN)/python tests/oracle/kubelet_tables.py

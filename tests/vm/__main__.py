@@ -1,5 +1,5 @@
-"""The virtual machines of the test bed: `python tests/vm up [NODE…]`, `ssh NODE [COMMAND…]`, `down [NODE…]`, `test [NODE…]`, `faults`,
-`kubelet`; `lacking [NODE…]` says what keeps machines from running here, if anything.
+"""The virtual machines of the test bed: `python tests/vm up [NODE…]`, `ssh NODE [COMMAND…]`, `down [NODE…]`, `test [NODE…]`,
+`faults [CHECK…]`, `kubelet [CHECK…]`; `lacking [NODE…]` says what keeps machines from running here, if anything.
 
 Run as root on Debian or Ubuntu.
 """
@@ -65,19 +65,20 @@ def test(names: Sequence[str]) -> None:
         report.write("nodes" if len(chosen) == len(machines()) else None, Path(scratch) / "results", took)
 
 
-def faults(_names: Sequence[str]) -> None:
-    """What goes wrong, on the machine of tests/vm/faults. Writes its part of the report."""
+def faults(checks: Sequence[str]) -> None:
+    """What goes wrong, on the machine of tests/vm/faults."""
     # A connection that hangs is given up: machines lose their power here.
-    _checks_of("faults", "-o ControlMaster=auto -o ControlPersist=600s -o ServerAliveInterval=15 -o ServerAliveCountMax=4")
+    _checks_of("faults", checks, "-o ControlMaster=auto -o ControlPersist=600s -o ServerAliveInterval=15 -o ServerAliveCountMax=4")
 
 
-def kubelet(_names: Sequence[str]) -> None:
-    """A real kubelet, on the machine of tests/vm/kubelet. Writes its part of the report."""
-    _checks_of("kubelet", "-o ControlMaster=auto -o ControlPersist=600s -o ServerAliveInterval=30 -o ServerAliveCountMax=20")
+def kubelet(checks: Sequence[str]) -> None:
+    """A real kubelet, on the machine of tests/vm/kubelet."""
+    _checks_of("kubelet", checks, "-o ControlMaster=auto -o ControlPersist=600s -o ServerAliveInterval=30 -o ServerAliveCountMax=20")
 
 
-def _checks_of(part: str, ssh_arguments: str) -> None:
-    """The checks of a folder, on the only machine of its nodes.yml."""
+def _checks_of(part: str, checks: Sequence[str], ssh_arguments: str) -> None:
+    """The checks of a folder, all or those whose names hold one of these words, on the only machine of its nodes.yml. With all of them it
+    writes its part of the report."""
     nodes = FOLDER / part / "nodes.yml"
     if nodes != NODES:  # machine.py looks once
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GPUFLEET_VM_NODES": str(nodes)})
@@ -86,9 +87,10 @@ def _checks_of(part: str, ssh_arguments: str) -> None:
     up([])
     with tempfile.TemporaryDirectory(prefix="gpufleet-vm-") as scratch:
         command = [sys.executable, "-m", "pytest", "-v", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={scratch}/tmp"]
+        command += ["-k", " or ".join(checks)] if checks else []
         environment = {"GPUFLEET_VM_RESULTS": scratch, "GPUFLEET_VM_NODE": machine.name, "ANSIBLE_SSH_ARGS": ssh_arguments}
         took = _run([machine], [*command, str(FOLDER / part / f"check_{part}.py")], environment)
-        report.write(part, Path(scratch), took)
+        report.write(None if checks else part, Path(scratch), took)
 
 
 def lacking(names: Sequence[str]) -> None:
@@ -141,6 +143,9 @@ def _run(chosen: Sequence[Machine], command: Sequence[str], environment: Mapping
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
+        for machine in chosen:
+            if machine.panics():
+                say("\n".join([f"{machine.name}: its kernel panicked. The end of its console:", *machine.last_lines(30)]))
         down(names)
     if status:
         sys.exit(status)
@@ -160,6 +165,6 @@ ACTIONS = {"up": up, "down": down, "ssh": ssh, "test": test, "faults": faults, "
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="tests/vm", description=__doc__)
     parser.add_argument("action", choices=ACTIONS)
-    parser.add_argument("names", nargs=argparse.REMAINDER, metavar="NODE")
+    parser.add_argument("names", nargs=argparse.REMAINDER, metavar="NAME")
     given = parser.parse_args()
     ACTIONS[given.action](given.names)

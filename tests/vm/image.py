@@ -202,7 +202,7 @@ def _install_boot_loader(path: Path, tree: Path) -> None:
     machine = Machine("image", 22199, shape)
     machine.remove()
     try:
-        boot = ["-kernel", str(kernel), "-initrd", str(initrd), "-append", "root=/dev/vda2 rw console=ttyS0 mitigations=off"]
+        boot = ["-kernel", str(kernel), "-initrd", str(initrd), "-append", "root=/dev/vda2 rw console=ttyS0 mitigations=off panic=10"]
         machine.start(path, boot)
         machine.wait(600)
         run(*machine.ssh(" && ".join(FIRST_BOOT)))

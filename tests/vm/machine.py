@@ -27,6 +27,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuf
 KEY = CACHE / "id_ed25519"
 NVME_SIZE = "64M"
 PROGRESS = 20.0  # seconds between two lines
+PANIC, PANICS = "] Kernel panic", 5  # so many since the machine was started are no accident
 
 _START = time.monotonic()
 
@@ -133,19 +134,23 @@ class Machine:
         return ["ssh", "-i", str(KEY), "-p", str(self.port), *(f"-o{option}" for option in options), "root@127.0.0.1", *command]
 
     def wait(self, seconds: float) -> None:
-        """Wait until it answers over ssh.
+        """Wait until it answers over ssh. A kernel that panics while it boots boots again by itself.
 
-        :raises SystemExit: it didn't, or QEMU ended; with the last lines of its console
+        :raises SystemExit: it didn't, it panicked again and again, or QEMU ended; with the last lines of its console
         """
         begin = time.monotonic()
         with progress(lambda: f"{self.name}: waiting; its console says: {next(iter(self.last_lines(1)), '')}"):
-            while self.pid and time.monotonic() - begin < seconds:
+            while self.pid and self.panics() < PANICS and time.monotonic() - begin < seconds:
                 if subprocess.run(self.ssh("true"), capture_output=True, check=False).returncode == 0:
                     say(f"{self.name}: up after {time.monotonic() - begin:.0f} s")
                     return
                 time.sleep(2)
-        state = "doesn't answer" if self.pid else "has ended"
+        state = f"doesn't answer; its kernel panicked {self.panics()} times" if self.pid else "has ended"
         raise SystemExit("\n".join([f"{self.name} {state}. The end of {self.console}:", *self.last_lines(30)]))
+
+    def panics(self) -> int:
+        """How often its kernel panicked since it was started."""
+        return self.console.read_text(errors="replace").count(PANIC) if self.console.exists() else 0
 
     def wait_for_end(self, seconds: float) -> None:
         """Wait until it has powered itself off, and end it if it hasn't by then."""
