@@ -148,9 +148,11 @@ def test_clock(node: FaultyNode, tmp_path: Path, figure: Figure) -> None:
             node.run(f"date -s {year}-01-01 >/dev/null")
             _unchanged(node)
             assert not _waits_for_restart(node, tmp_path), year
-        changed = node.play("site.yml", gpufleet_profile="colocation", gpufleet_kubelet_restart="when_needed")
+        changed = node.play("site.yml", gpufleet_profile="colocation")
         assert changed.status == 0 and changed.changed, changed.output
         _unchanged(node, gpufleet_profile="colocation")
+        assert _waits_for_restart(node, tmp_path, gpufleet_profile="colocation")
+        node.run("systemctl restart kubelet")
     finally:
         node.run(f"date -s @{now} >/dev/null")
     assert not _waits_for_restart(node, tmp_path, gpufleet_profile="colocation")
