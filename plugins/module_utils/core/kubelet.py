@@ -18,6 +18,7 @@ from . import kubelet_state_unit, systemd, yaml_text
 from .change import DRIFT, FOREIGN, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
 from .errors import InvalidInput, unknown_name
 from .kubelet_tables import NEWEST_MINOR
+from .kubelet_version import minor_of
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
 DROP_IN = "zz-gpufleet.conf"
@@ -80,7 +81,7 @@ def place(kubelet: Mapping[str, Any]) -> str:
     Drop-ins only from 1.32 on: kubelets before lost values of other files when they merged them.
     """
     folder, version = kubelet.get("config_dir"), kubelet.get("version")
-    if folder and (not version or rules.minor_of(version) >= merging.DROP_IN_MINOR):
+    if folder and (not version or minor_of(version) >= merging.DROP_IN_MINOR):
         return posixpath.join(folder, DROP_IN)
     return main_of(kubelet) or merging.ARGUMENTS % kubelet.get("distribution")
 
@@ -129,7 +130,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     if not kubelet:
         return [*_leftovers(reading, ()), _merge_into(MAIN_FILE, {}), *kubelet_state_unit.artifacts({}, None, "")]
     configuration = kubelet["configuration"]
-    minor = rules.minor_of(kubelet["version"]) if kubelet["version"] else NEWEST_MINOR
+    minor = minor_of(kubelet["version"]) if kubelet["version"] else NEWEST_MINOR
     path, main_file = place(kubelet), main_of(kubelet)
     main, drop_ins, flags = reading.main, dict(reading.drop_ins), dict(kubelet["flags"])
     own: List[Artifact] = []

@@ -13,6 +13,7 @@ from .errors import InvalidInput
 from .kubelet import EMBEDDED, PATCH
 from .kubelet_merge import DROP_IN_MINOR, EVICTION_DEFAULTS, FLAGS, HEADER
 from .kubelet_tables import NEWEST_MINOR, OLDEST_MINOR
+from .kubelet_version import minor_of
 from .notes import Notes
 from .partition import Partition
 from .policy import Policy
@@ -98,7 +99,7 @@ def _folder(kubelet: Kubelet, policy: Policy) -> Tuple[str, str]:
             % (asked, kubelet.config_dir or "the folder that %s passes" % kubelet.distribution),
             "Leave gpufleet_kubelet_config_dir out on this node.",
         )
-    if not kubelet.version or rules.minor_of(kubelet.version) < DROP_IN_MINOR:
+    if not kubelet.version or minor_of(kubelet.version) < DROP_IN_MINOR:
         raise InvalidInput(
             "gpufleet_kubelet_config_dir is given, and kubelet %s may lose settings when it merges drop-ins; from 1.%d on it doesn't."
             % (kubelet.version or "of unknown version", DROP_IN_MINOR),
@@ -113,7 +114,7 @@ def _folder(kubelet: Kubelet, policy: Policy) -> Tuple[str, str]:
 
 
 def _check_command_line(kubelet: Kubelet) -> None:
-    old = kubelet.version and rules.minor_of(kubelet.version) < DROP_IN_MINOR
+    old = kubelet.version and minor_of(kubelet.version) < DROP_IN_MINOR
     if kubelet.distribution in EMBEDDED and old and "--kubelet-arg" in kubelet.exec_start:
         raise InvalidInput(
             "%s is started with --kubelet-arg, and that replaces every kubelet-arg of its files, ours too." % kubelet.distribution,
@@ -163,7 +164,7 @@ def _minor(version: Optional[str], notes: Notes) -> int:
             % newest,
         )
         return NEWEST_MINOR
-    minor = rules.minor_of(version)
+    minor = minor_of(version)
     if "1.%d" % minor not in version:
         notes.info(
             "kubelet_version_newer", "kubelet %s is newer than the rules here; those of %s are used." % (version, newest), version=version

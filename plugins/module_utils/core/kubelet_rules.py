@@ -53,23 +53,6 @@ KUBELET_SYSCTLS = {
 }
 
 
-def minor_of(version: str) -> int:
-    """The minor of a version like "1.34.4" or "v1.34.4+k3s1", no newer than the newest known.
-
-    :raises InvalidInput: no version, or older than the rules here
-    """
-    match = re.match(r"v?1\.(\d+)", version)
-    if not match:
-        raise InvalidInput('"%s" is not a kubelet version.' % version, 'Give gpufleet_kubelet_version like "1.34.4".')
-    minor = int(match.group(1))
-    if minor < OLDEST_MINOR:
-        raise InvalidInput(
-            "kubelet %s is older than 1.%d, the oldest that is known here." % (version, OLDEST_MINOR),
-            "Upgrade it, or set gpufleet_kubelet_manage: false.",
-        )
-    return min(minor, NEWEST_MINOR)
-
-
 @dataclass(frozen=True)
 class Machine:
     """What of a machine kubelet holds a configuration against. Sizes are bytes; ``numa_nodes`` are all that kubelet sees, by id:

@@ -19,7 +19,7 @@ from .admission_memory import memory_of
 from .codec import to_json
 from .cpuset import CpuSet, union
 from .errors import InvalidInput, unknown_name
-from .kubelet_rules import minor_of
+from .kubelet_version import minor_of
 from .pods import CPU, GPU, MEMORY, Container, Pod, describe, parse_pod
 from .quantity import format_bytes
 from .start_order import Job, start_orders

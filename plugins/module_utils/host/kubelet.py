@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..core import kubelet
 from ..core.kubelet import DROP_IN, KNOWN_FOLDERS, Reading
-from ..core.kubelet_rules import minor_of
 from ..core.kubelet_tables import NEWEST_MINOR
+from ..core.kubelet_version import minor_of
 from .bundle import bundle
 from .command import Command
 from .concern import Concern, Section

@@ -17,8 +17,8 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 from ..core import kubelet_merge as merging
 from ..core.errors import GpufleetError
-from ..core.kubelet_rules import minor_of
 from ..core.kubelet_tables import NEWEST_MINOR
+from ..core.kubelet_version import minor_of
 from ..core.topology import Kubelet
 from .command import Command
 from .facts.kubelet import read_kubelet
