@@ -95,9 +95,10 @@ def image(name: str, recipe: Optional[Recipe] = None) -> Path:
     recipe = recipe or RECIPES[name]
     key = _key()
     path = _path(name, recipe, key)
-    with _alone():
-        if not path.exists():
-            _build(path, recipe, key)
+    if not path.exists():
+        with _alone():
+            if not path.exists():  # another may have built it meanwhile
+                _build(path, recipe, key)
     return path
 
 
