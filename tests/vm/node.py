@@ -20,6 +20,7 @@ _ENVIRONMENT = {
     **os.environ,
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "playbooks" / "collections"),
+    "ANSIBLE_FORCE_COLOR": "false",  # molecule sets it, and then the next doesn't count
     "ANSIBLE_NOCOLOR": "1",
 }
 
