@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.quantity import
 
 Figure = Callable[[str], None]
 DRAIN = Path(__file__).with_name("drain.yml")
-HUGEPAGES = {"2Mi": {"0": 16, "1": 16}}
+HUGEPAGES, MORE_HUGEPAGES = ({"2Mi": {"0": count, "1": count}} for count in (8, 16))
 OTHER_RESERVED = "2-3,4-5"  # by default it is the first core of each NUMA node
 
 
@@ -94,14 +94,21 @@ def test_reboot(node: RealNode, figure: Figure) -> None:
     figure(f"{after.pods['first']['containers']} again, {seconds:.0f} s")
 
 
-def test_boot_that_changes_the_machine(node: RealNode, figure: Figure) -> None:
-    """A boot with hugepages, which makes the memory manager's state one that kubelet refuses: it is gone before kubelet's first start"""
+def test_hugepages(node: RealNode, figure: Figure) -> None:
+    """Hugepages while the node is up, with a drain: kubelet's memory manager would not start on its state, and starts on them at once"""
     changed = {"gpufleet_profile": "aligned", "gpufleet_reserved_cpus": OTHER_RESERVED, "gpufleet_hugepages": HUGEPAGES}
-    node.provision(**changed, gpufleet_reboot="when_needed")
+    _change(node, figure, **changed, gpufleet_drain=str(DRAIN))
+    _as_predicted(node, (_two("first"),), figure, **changed)
+    figure(f"hugepages in kubelet's state: {_has_hugepages(node.witnesses(), HUGEPAGES)}")
+
+
+def test_boot_that_changes_the_machine(node: RealNode, figure: Figure) -> None:
+    """Other hugepages, and nobody restarts kubelet before the boot: the state that it refuses is gone before its first start"""
+    changed = {"gpufleet_profile": "aligned", "gpufleet_reserved_cpus": OTHER_RESERVED, "gpufleet_hugepages": MORE_HUGEPAGES}
+    node.provision(**changed, gpufleet_kubelet_restart="never", gpufleet_reboot="when_needed")
     seen = node.until_seen(lambda witnesses: witnesses.decided("first"), 300)
     _healthy(seen)
-    pools = {node: kinds["memoryMap"]["hugepages-2Mi"]["total"] for node, kinds in seen.states["memory"]["machineState"].items()}
-    assert pools == {node: int(pages) * 2 * 1024 * 1024 for node, pages in HUGEPAGES["2Mi"].items()}
+    pools = _has_hugepages(seen, MORE_HUGEPAGES)
     figure(f"hugepages in kubelet's state: {pools}; the pod runs on CPUs {seen.pods['first']['containers']['c0']['cpus']}")
 
 
@@ -147,6 +154,13 @@ def _has_plan(seen: Witnesses, plan: Mapping[str, Any]) -> None:
     assert {node: size for node, size in reserved.items() if size} == {
         one["numaNode"]: int(parse_quantity(one["limits"]["memory"], "reservedMemory")) for one in wanted.get("reservedMemory", [])
     }
+
+
+def _has_hugepages(seen: Witnesses, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """The bytes of hugepages that kubelet's memory manager counts on each NUMA node, which are those wanted."""
+    pools = {node: kinds["memoryMap"]["hugepages-2Mi"]["total"] for node, kinds in seen.states["memory"]["machineState"].items()}
+    assert pools == {node: pages * 2 * 1024 * 1024 for node, pages in wanted["2Mi"].items()}
+    return pools
 
 
 def _holds(wanted: Any, found: Any) -> bool:
