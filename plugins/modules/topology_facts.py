@@ -127,6 +127,12 @@ ansible_facts:
           type: list
           elements: str
           sample: ["0,192", "1,193"]
+        kubelet_cores:
+          description:
+            - The cores as kubelet tells them, by core_id within a package and NUMA node; null where they are those in C(cores).
+          type: list
+          elements: str
+          sample: null
         packages:
           description: Sockets, ordered by first CPU. C(id) is the kernel's physical_package_id, which may be -1.
           type: list
@@ -135,7 +141,7 @@ ansible_facts:
         l3_groups:
           description:
             - Online CPUs that share an L3 cache, ordered by first CPU. C(size_bytes) is null where the kernel shows none.
-            - C(id) is the kernel's number of the cache, null where it has none; kubelet tells L3 caches apart only by that.
+            - C(id) is the kernel's number of the cache, null where not all caches have one; kubelet tells L3 caches apart only by that.
           type: list
           elements: dict
           sample: [{cpus: "0-7,192-199", size_bytes: 33554432, id: 0}]
@@ -171,6 +177,10 @@ ansible_facts:
             memory_bytes: {description: Its MemTotal., type: int, sample: 1215475744768}
             distances: {description: Distance to each node by id., type: dict, sample: {"0": 10, "1": 32}}
             hugepages: {description: Pages by size in bytes., type: dict, sample: {"2097152": {total: 0, free: 0}}}
+        has_numa:
+          description: Whether the kernel shows NUMA nodes. Without, C(numa_nodes) is one that stands for the machine.
+          type: bool
+          sample: true
         gpus:
           description: GPUs by PCI address.
           type: list

@@ -50,9 +50,10 @@ DIFFERENCES = (
         "two mask files were edited upstream (core_siblings of CPU 3, index3/shared_cpu_map of CPU 2, both 0000000f); lstopo drops the "
         "sets that overlap. The list files beside them and the cpumaps of the NUMA nodes agree with us"),
     Row("hwloc.40intel64-4n10c+pci-conflicts", LSCPU, "packages l3", "we", "the same; lscpu makes a fifth set of the CPUs that conflict"),
-    Row("hwloc.8em64t-2s2ca2c-buggynuma", LSTOPO, "nodes", "we",
-        "all eight nodes claim all CPUs; the first keeps them everywhere. lstopo leaves out the other seven, whose 2 GiB each are in "
-        "MemTotal"),
+    Row("hwloc.8em64t-2s2ca2c-buggynuma", LSTOPO, "numa nodes", "we",
+        "all eight nodes claim all CPUs, and each has a link to one, by which we and kubelet go; lstopo gives the first all of them and "
+        "leaves out the other seven, whose 2 GiB each are in MemTotal"),
+    Row("hwloc.8em64t-2s2ca2c-buggynuma", LSCPU, "numa", "we", "the same; lscpu reads no links"),
     Row("hwloc.nvidiagpunumanodes", LSTOPO, "nodes", "both",
         "nodes 250-255 are memory of the GPUs (numa_status), which lstopo hides unless asked; our kind for them is device_memory"),
     Row("hwloc-x86+linux.5intel64-hybrid-lakefield", LSCPU, "l3", "we and lstopo",

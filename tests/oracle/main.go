@@ -80,7 +80,7 @@ func ask(request json.RawMessage) (any, error) {
 	gates := h.Configuration.FeatureGates
 	switch h.Ask {
 	case "machine":
-		return machine.Known(h.Root)
+		return machine.Ask(h.Root)
 	case "configuration":
 		wanted, refused, err := configuration.FeatureGates(request)
 		if refused != nil || err != nil {

@@ -18,12 +18,14 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import admission_cpu, admission_devices, admission_topology
 from .admission_cpu import KubeletHangs, NotEnoughCpus, Options
-from .admission_machine import Cpus, bits_of, cpus_of, popcount
+from .admission_machine import Cpus, bits_of, cpu_count, cpus_of, popcount
 from .admission_memory import Block, Crash, Memory, NoMemory, hugepages, memory_of, memory_requests
 from .admission_topology import Affinity, BadDistances, Hints, Policy
 from .cpuset import CpuSet
+from .errors import InvalidInput
 from .kubelet_merge import EVICTION_DEFAULTS
 from .kubelet_tables import GATES
+from .kubelet_view import as_kubelet
 from .pods import CPU, GUARANTEED, HUGEPAGES, MEMORY, Amounts, Container, Pod, combined, describe
 from .preemption import victims
 from .quantity import parse_quantity
@@ -38,6 +40,7 @@ HANGS, CRASHES = "KubeletHangs", "KubeletCrashes"
 POD_LEVEL_MANAGERS, NO_MEMORY_REQUEST_IS_FINE = 36, 37
 
 DEFAULT_MAX_PODS = 110
+NUMA_IDS = 64  # kubelet's sets of NUMA nodes are 64 bits
 
 
 @dataclass(frozen=True)
@@ -155,13 +158,15 @@ def node_of(topology: Topology, configuration: Mapping[str, Any], minor: int, de
 
     ``devices``: how many healthy devices of each resource belong to which NUMA nodes, as a mask (0: their plugin doesn't say).
 
-    :raises InvalidInput: an amount in the configuration is none
+    :raises InvalidInput: an amount in the configuration is none, or kubelet makes nothing of this machine
     """
-    cpus = cpus_of(topology)
-    numa_nodes = sum(1 << node.id for node in topology.numa_nodes)
+    seen = as_kubelet(topology)
+    _check_ids(seen)
+    cpus = cpus_of(seen)
+    numa_nodes = sum(1 << node.id for node in seen.numa_nodes)
     options = admission_cpu.options_of(configuration, minor)
     pod_level = _gate("PodLevelResources", configuration, minor)
-    distances = {node.id: node.distances for node in topology.numa_nodes}
+    distances = {node.id: node.distances for node in seen.numa_nodes}
     return Node(
         cpus,
         numa_nodes,
@@ -170,13 +175,24 @@ def node_of(topology: Topology, configuration: Mapping[str, Any], minor: int, de
         _reserved(cpus, configuration, options),
         admission_topology.policy_of(configuration, numa_nodes, distances),
         str(configuration.get("topologyManagerScope") or "container"),
-        memory_of(topology, configuration),
+        memory_of(seen, configuration),
         devices,
         _allocatable(topology, configuration, devices),
         minor,
         pod_level,
         pod_level and _gate("PodLevelResourceManagers", configuration, minor),
     )
+
+
+def _check_ids(seen: Topology) -> None:
+    """What kubelet must be able to tell apart.
+
+    :raises InvalidInput: it finds no CPUs, or has no room for the number of a NUMA node in its sets of them
+    """
+    beyond = [node.id for node in seen.numa_nodes if not 0 <= node.id < NUMA_IDS]
+    if beyond or not seen.cores:
+        found = "NUMA nodes %s, and it can't count beyond 0 to %d" % (", ".join(map(str, beyond)), NUMA_IDS - 1) if beyond else "no CPUs"
+        raise InvalidInput("kubelet would find %s on this machine." % found, "Its managers don't work there: no pod can be predicted.")
 
 
 def _gate(name: str, configuration: Mapping[str, Any], minor: int) -> bool:
@@ -209,7 +225,7 @@ def _allocatable(topology: Topology, configuration: Mapping[str, Any], devices: 
         for size, pool in node.hugepages.items():
             pages[size] = pages.get(size, 0) + size * pool.total
     reserved_memory = _reserves(configuration, MEMORY) + _eviction(topology.memory_bytes, configuration)
-    online = len(topology.cpus.online)
+    online = cpu_count(topology)
     per_core = int(configuration.get("podsPerCore") or 0)
     max_pods = int(configuration.get("maxPods") or DEFAULT_MAX_PODS)
     return {

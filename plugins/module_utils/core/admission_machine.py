@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A machine as kubelet's resource managers see it: sets of CPUs and of NUMA nodes as integers, bit n for CPU or node n.
 
-kubelet knows it from cadvisor. Three things differ from the topology as facts have it: a socket is a package id, averages over the whole
+It is made of kubelet's view (kubelet_view). Three things still differ from that: a socket is a package id, averages over the whole
 machine ("CPUs per core") stand for the size of every core, socket and cache, and an L3 cache is only told from its neighbours where
 it is not the whole NUMA node's. Sources: cadvisor's utils/sysinfo, pkg/kubelet/cm/cpumanager/topology/topology.go.
 """
@@ -95,18 +95,24 @@ class Cpus:
         return [socket for socket, members in self.sockets.items() if members & cpus]
 
 
+def cpu_count(topology: Topology) -> int:
+    """How many CPUs kubelet counts: without NUMA nodes those that are offline, too."""
+    return len(topology.cpus.online if topology.has_numa else topology.cpus.present)
+
+
 def cpus_of(topology: Topology) -> Cpus:
-    """kubelet's view of the CPUs."""
+    """The CPUs of kubelet's view."""
     online = topology.cpus.online.bits
     numa = {node.id: node.cpus.bits for node in topology.numa_nodes if node.cpus}
     sockets: Dict[int, int] = {}
     for package in topology.packages:
         sockets[package.id] = sockets.get(package.id, 0) | package.cpus.bits
-    sockets = sockets or {0: online}
+    if online and not sockets:
+        sockets = {0: online}
     cores = {core.first: core.bits for core in topology.cores}
     ordered = sorted(cores.items())
     caches = _caches(topology, sockets)
-    count = popcount(online)
+    count = cpu_count(topology)
     return Cpus(
         online, numa, sockets, cores, caches,
         count // max(len(cores), 1), count // max(len(sockets), 1), count // max(len(caches), 1),

@@ -9,11 +9,13 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import kubelet_rules as rules
+from .admission_machine import cpus_of
 from .errors import InvalidInput
 from .kubelet import EMBEDDED, PATCH
 from .kubelet_merge import DROP_IN_MINOR, EVICTION_DEFAULTS, FLAGS, HEADER
 from .kubelet_tables import NEWEST_MINOR, OLDEST_MINOR
 from .kubelet_version import minor_of
+from .kubelet_view import as_kubelet
 from .notes import Notes
 from .partition import Partition
 from .policy import Policy
@@ -137,10 +139,11 @@ def _patches(kubelet: Kubelet, policy: Policy, reads_folder: bool, notes: Notes)
 
 
 def machine_section(topology: Topology, hugepages: Mapping[int, int], swap: bool) -> Dict[str, Any]:
-    """What the node holds its files against (``kubelet_rules.machine`` reads it)."""
+    """What the node holds its files against (``kubelet_rules.machine`` reads it): the machine as kubelet sees it."""
+    topology = as_kubelet(topology)
     return {
         "cpus": topology.cpus.online.to_list(),
-        "packages": len(topology.packages),
+        "packages": len({package.id for package in topology.packages}),
         "memory_bytes": topology.memory_bytes,
         "numa_nodes": [
             {"id": node.id, "cpus": bool(node.cpus), "memory_bytes": node.memory_bytes, "hugepages_bytes": hugepages.get(node.id, 0)}
@@ -179,7 +182,7 @@ def _configuration(topology: Topology, policy: Policy, kubelet: Kubelet, cpus: P
     cpu_options = _cpu_options(topology, policy, known, notes) if cpu_policy == "static" else _no_options(policy)
     topology_policy, topology_options = _topology_policy(topology, policy, known, notes)
     memory_policy = policy.memory_manager_policy or profile.memory_manager_policy
-    _check_device_memory(topology, memory_policy)
+    _check_machine(topology, memory_policy)
 
     configuration: Dict[str, Any] = dict(HEADER)
     configuration["cpuManagerPolicy"] = cpu_policy
@@ -253,6 +256,7 @@ def _topology_policy(topology: Topology, policy: Policy, minor: int, notes: Note
     """
     chosen = policy.topology_manager_policy or policy.defaults.topology_manager_policy
     options = {name: value for name, value in policy.topology_manager_policy_options.items() if value != "false"}
+    topology = as_kubelet(topology)
     count = len(topology.numa_nodes)
     if chosen != "none" and count > rules.MAX_NUMA_NODES and policy.topology_manager_policy is None:
         notes.warning(
@@ -289,13 +293,25 @@ _RAISED_NUMA_NODES = 16  # up to here the limit is raised for a policy that was 
 
 
 def _nodes_are_near_and_far(topology: Topology) -> bool:
-    """Whether it matters which NUMA nodes a job on several gets. kubelet exits where a node's distances are unknown."""
+    """Whether it matters which NUMA nodes a job on several gets. kubelet exits where a node's distances are unknown, and looks a distance
+    up by the number of the node, so it crashes where numbers are missing among them."""
     nodes = {node.id for node in topology.numa_nodes}
     remote = {node.distances.get(other.id) for node in topology.cpu_nodes for other in topology.cpu_nodes if other is not node}
-    return len(remote) > 1 and all(nodes <= set(node.distances) for node in topology.numa_nodes)
+    known = all(nodes <= set(node.distances) for node in topology.numa_nodes)
+    return len(remote) > 1 and known and nodes == set(range(len(nodes)))
 
 
-def _check_device_memory(topology: Topology, memory_policy: str) -> None:
+def _check_machine(topology: Topology, memory_policy: str) -> None:
+    if not as_kubelet(topology).cores:
+        raise InvalidInput(
+            "kubelet would find no CPUs on this machine: the kernel doesn't show their core_id, package or NUMA node.",
+            "Set gpufleet_kubelet_manage: false.",
+        )
+    if memory_policy == "Static" and not topology.has_numa:
+        raise InvalidInput(
+            "This kernel shows no NUMA nodes, and kubelet finds memory by them only: its memory manager can't be Static here.",
+            "Set gpufleet_memory_manager_policy: None.",
+        )
     device_nodes = [str(node.id) for node in topology.numa_nodes if node.kind == DEVICE_MEMORY]
     if memory_policy == "Static" and device_nodes:
         raise InvalidInput(
@@ -456,11 +472,18 @@ def _report_flags(kubelet: Kubelet, configuration: Mapping[str, Any], notes: Not
 def _explain(topology: Topology, policy: Policy, cpu_policy: str, options: Options, notes: Notes) -> None:
     if cpu_policy != "static":
         return
-    if options.get("full-pcpus-only") == "true" and topology.threads_per_core > 1:  # A11
+    each = cpus_of(as_kubelet(topology)).per_core
+    if options.get("full-pcpus-only") == "true" and each > 1:  # A11
         notes.info(
             "whole_core_requests",
-            "Guaranteed containers must ask for multiples of %d CPUs; others are refused (SMTAlignmentError)." % topology.threads_per_core,
-            threads_per_core=topology.threads_per_core,
+            "Guaranteed containers must ask for multiples of %d CPUs; others are refused (SMTAlignmentError)." % each,
+            threads_per_core=each,
+        )
+    if topology.kubelet_cores is not None:
+        notes.warning(
+            "cores_by_id",
+            "kubelet tells cores by the kernel's core_id, and takes this machine for one of %d cores, not %d: whole cores of its reckoning "
+            "aren't whole ones here." % (len(topology.kubelet_cores), len(topology.cores)),
         )
     if "strict-cpu-reservation" not in options:  # A18
         notes.info(

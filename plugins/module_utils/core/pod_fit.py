@@ -20,6 +20,7 @@ from .codec import to_json
 from .cpuset import CpuSet, union
 from .errors import InvalidInput, unknown_name
 from .kubelet_version import minor_of
+from .kubelet_view import as_kubelet
 from .pods import CPU, GPU, MEMORY, Container, Pod, describe, parse_pod
 from .quantity import format_bytes
 from .start_order import Job, start_orders
@@ -64,7 +65,7 @@ def predict(question: Question) -> Dict[str, Any]:
 
     :raises InvalidInput: names what can't be meant
     """
-    topology = question.topology
+    topology = as_kubelet(question.topology)
     node = node_of(topology, question.configuration, minor_of(question.version), _devices(topology, question.devices))
     state = _with_others(node, node.empty(), topology, question.free)
     gpu = next((RESOURCES[one.vendor] for one in topology.gpus if one.vendor in RESOURCES), GPU)

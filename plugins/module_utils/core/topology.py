@@ -46,7 +46,7 @@ class Package:
 class L3Group:
     """Online CPUs that share one L3 cache: a CCD on EPYC, kubelet's "uncore cache".
 
-    ``size_bytes`` is null when the kernel has no size, ``id`` when it numbers no caches: kubelet then sees none.
+    ``size_bytes`` is null when the kernel has no size, ``id`` when it numbers no caches, or not all of them: kubelet then sees none.
     """
 
     cpus: CpuSet
@@ -192,7 +192,9 @@ class Topology:
     """The facts of one node.
 
     ``architecture`` is what ``uname -m`` says; ``cpu_vendor`` the vendor_id on x86-64 ("GenuineIntel", "AuthenticAMD"), the implementer on
-    arm64 ("ARM", "NVIDIA"), "IBM" or "". ``threads_per_core`` is the widest core's online threads.
+    arm64 ("ARM", "NVIDIA"), "IBM" or "". ``threads_per_core`` is the widest core's online threads. ``kubelet_cores`` are the cores as
+    kubelet tells them, by core_id, where those are others than ``cores``, else null. ``has_numa`` is false where the kernel shows no NUMA
+    nodes: ``numa_nodes`` is then one that stands for the machine.
     """
 
     architecture: str
@@ -205,6 +207,8 @@ class Topology:
     packages: Tuple[Package, ...]
     l3_groups: Tuple[L3Group, ...]
     numa_nodes: Tuple[NumaNode, ...]
+    has_numa: bool = True
+    kubelet_cores: Optional[Tuple[CpuSet, ...]] = None
     fingerprint: str = ""
     memory_bytes: int = 0
     hugepage_sizes: Tuple[int, ...] = ()

@@ -10,6 +10,7 @@ from ..core.devices import shared_roots
 from ..core.errors import UnreadableRoot, unknown_name
 from ..core.fingerprint import fingerprint
 from ..core.kinds import GPU, NIC, NVME
+from ..core.kubelet_view import cores_by_id
 from ..core.node_kind import device_memory_platform, with_kinds
 from ..core.platform import cpu_vendor
 from ..core.topology import Topology
@@ -43,7 +44,8 @@ def read_topology(root: Root, command: Command, subsets: Iterable[str] = SUBSETS
     cpus = read_cpus(root)
     cpuinfo = platform.cpuinfo_head(root)
     memory_bytes = kilobytes(root.read("/proc/meminfo") or "", "MemTotal")
-    raw_nodes = numa.read_nodes(root, cpus.cpus.online, memory_bytes)
+    node_ids = numa.node_ids(root)
+    raw_nodes = numa.read_nodes(root, node_ids, cpus.cpus.online, memory_bytes)
     # Memory without CPUs may be a GPU's: then the devices are looked at whether they are asked for or not.
     scan = pci.scan(root, gpu_match) if "pci" in wanted or any(n.memory_bytes and not n.cpus for n in raw_nodes) else pci.NOTHING
     nodes = with_kinds(raw_nodes, scan.gpu_nodes, device_memory_platform(cpuinfo, scan.nvidia))
@@ -61,6 +63,10 @@ def read_topology(root: Root, command: Command, subsets: Iterable[str] = SUBSETS
         packages=cpus.packages,
         l3_groups=cpus.l3_groups,
         numa_nodes=nodes,
+        has_numa=bool(node_ids),
+        kubelet_cores=cores_by_id(cpus.cores, cpus.packages, [node.cpus for node in nodes] if node_ids else None, cpus.core_ids)
+        if architecture != "s390x"  # kubelet tells cores by book and drawer there, too
+        else None,
         memory_bytes=memory_bytes or sum(node.memory_bytes for node in nodes),
         hugepage_sizes=hugepage_sizes,
         command_line=word(root, "/proc/cmdline") or "",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from ...core.cpuset import CpuSet, union
 from ...core.errors import UnreadableRoot
@@ -28,13 +28,15 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True)
 class CpuFacts:
-    """What the CPU folders say. ``threads_per_core`` is the widest core's."""
+    """What the CPU folders say. ``threads_per_core`` is the widest core's. ``core_ids`` are the kernel's numbers of the cores, by CPU:
+    empty where it has no such numbers, or none of the packages."""
 
     cpus: Cpus
     cores: Tuple[CpuSet, ...]
     packages: Tuple[Package, ...]
     l3_groups: Tuple[L3Group, ...]
     threads_per_core: int
+    core_ids: Dict[int, int]
 
 
 def read_cpus(root: Root) -> CpuFacts:
@@ -61,6 +63,7 @@ def read_cpus(root: Root) -> CpuFacts:
         _packages(root, online, cores, files),
         _l3_groups(root, online),
         max((len(core) for core in cores), default=1),
+        _core_ids(root, cores) if {"core_id", "physical_package_id"} <= set(files) else {},
     )
 
 
@@ -118,6 +121,21 @@ def _cores_by_id(root: Root, online: CpuSet) -> Callable[[int], CpuSet]:
     return lambda cpu: core_of.get(cpu, CpuSet())
 
 
+def _core_ids(root: Root, cores: Tuple[CpuSet, ...]) -> Dict[int, int]:
+    """The number of each CPU's core. Threads share their core's, but on Bulldozer: all threads of the first core are asked, and one of each
+    other core where those agree."""
+
+    def ask(cpus: Iterable[int]) -> Dict[int, int]:
+        answers = ((cpu, number(root, _topology(cpu) + "/core_id")) for cpu in cpus)
+        return {cpu: id for cpu, id in answers if id is not None}
+
+    first, others = ask(cores[0]), cores[1:]
+    if len(set(first.values())) > 1:
+        return {**first, **ask(cpu for core in others for cpu in core)}
+    asked = {**first, **ask(core.first for core in others)}
+    return {cpu: asked[core.first] for core in cores if core.first in asked for cpu in core}
+
+
 def _packages(root: Root, online: CpuSet, cores: Tuple[CpuSet, ...], files: List[str]) -> Tuple[Package, ...]:
     """The packages by first CPU; none where the kernel shows neither siblings nor ids (Cell)."""
 
@@ -140,6 +158,7 @@ def _packages(root: Root, online: CpuSet, cores: Tuple[CpuSet, ...], files: List
 def _l3_groups(root: Root, online: CpuSet) -> Tuple[L3Group, ...]:
     """The L3 caches by first CPU; a CPU without one is in none."""
     found: List[L3Group] = []
+    countable: Optional[bool] = None
     left = online
     index: Optional[int] = 3
     while left:
@@ -149,9 +168,19 @@ def _l3_groups(root: Root, online: CpuSet) -> Tuple[L3Group, ...]:
         if index is not None:
             cache = "%s/cpu%d/cache/index%d" % (SYSTEM, cpu, index)
             shared = (first_cpu_set(root, cache, _SHARED) or CpuSet()) & online | shared
-            found.append(L3Group(shared, _size(root, cache + "/size"), number(root, cache + "/id")))
+            size = _size(root, cache + "/size")
+            if countable is None:
+                countable = size is not None and _lower_caches_count(root, cpu, index)
+            found.append(L3Group(shared, size, number(root, cache + "/id") if countable else None))
         left = left - shared
     return tuple(found)
+
+
+def _lower_caches_count(root: Root, cpu: int, l3: int) -> bool:
+    """Whether all other caches of the CPU have number and size: kubelet gives up on a machine's caches at the first that lacks one."""
+    cache = "%s/cpu%d/cache" % (SYSTEM, cpu)
+    indexes = [index for index in numbered(root.names(cache), "index") if index != l3]
+    return all(root.read("%s/index%d/%s" % (cache, index, name)) for index in indexes for name in ("id", "size"))
 
 
 def _l3_index(root: Root, cpu: int, guess: Optional[int]) -> Optional[int]:

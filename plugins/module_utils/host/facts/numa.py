@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from ...core.cpuset import CpuSet
+from ...core.cpuset import CpuSet, union
 from ...core.node_kind import RawNode
 from ...core.topology import HugepagePool, NumaNode
 from ..root import Root
@@ -20,29 +20,44 @@ _POOL = re.compile(r"hugepages-(\d+)kB\Z")
 _LOCAL_DISTANCE = 10  # ACPI SLIT: a node's distance to itself
 
 
-def read_nodes(root: Root, online: CpuSet, memory_bytes: Optional[int]) -> Tuple[RawNode, ...]:
-    """The NUMA nodes by ascending id. A kernel without NUMA has no node folder: that is one node with all CPUs and all memory."""
-    ids = numbered(root.names(SYSTEM), "node")
+def node_ids(root: Root) -> List[int]:
+    """The NUMA nodes that the kernel shows; a kernel without NUMA shows none."""
+    return numbered(root.names(SYSTEM), "node")
+
+
+def read_nodes(root: Root, ids: List[int], online: CpuSet, memory_bytes: Optional[int]) -> Tuple[RawNode, ...]:
+    """The NUMA nodes with these ids; without any, one node with all CPUs and all memory."""
     if not ids:
         return (RawNode(0, online, memory_bytes, {0: _LOCAL_DISTANCE}, _pools(root, HUGEPAGES)),)
-    nodes = []
-    left = online
-    for id in ids:  # a CPU is on one node; where a broken firmware table put it on several, the first counts
-        node = _node(root, id, ids, left)
-        nodes.append(node)
-        left = left - node.cpus
-    return tuple(nodes)
+    return tuple(_node(root, id, ids, cpus) for id, cpus in zip(ids, _cpus_of_nodes(root, ids, online)))
 
 
-def _node(root: Root, id: int, ids: List[int], among: CpuSet) -> RawNode:
+def _cpus_of_nodes(root: Root, ids: List[int], online: CpuSet) -> List[CpuSet]:
+    """The CPUs of each node. A CPU is on one node; where a broken firmware table puts it on several, the links decide, which the kernel
+    makes from a CPU to its node, and without them the first node counts."""
+
+    def linked(id: int) -> CpuSet:
+        return CpuSet(numbered(root.names("%s/node%d" % (SYSTEM, id)), "cpu"))
+
+    found = []
+    for id in ids:
+        cpus = first_cpu_set(root, "%s/node%d" % (SYSTEM, id), _CPUS)
+        found.append(linked(id) if cpus is None else cpus)
+    if sum(map(len, found)) > len(union(found)):
+        found = [linked(id) & cpus or cpus for id, cpus in zip(ids, found)]
+    left, disjoint = online, []
+    for cpus in found:
+        disjoint.append(cpus & left)
+        left = left - cpus
+    return disjoint
+
+
+def _node(root: Root, id: int, ids: List[int], cpus: CpuSet) -> RawNode:
     folder = "%s/node%d" % (SYSTEM, id)
-    cpus = first_cpu_set(root, folder, _CPUS)
-    if cpus is None:
-        cpus = CpuSet(numbered(root.names(folder), "cpu"))
     meminfo = root.read(folder + "/meminfo")
     return RawNode(
         id,
-        cpus & among,
+        cpus,
         None if meminfo is None else _memory(root, folder + "/meminfo", meminfo),
         _distances(root, folder + "/distance", ids),
         _pools(root, folder + "/hugepages"),
