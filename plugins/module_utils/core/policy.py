@@ -49,6 +49,7 @@ PLAY_VARIABLES = {
     "reports": "",
     "booted": "",
     "last": "",
+    "due": "",
     "chosen": "",
 }
 
