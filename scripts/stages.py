@@ -24,6 +24,7 @@ STAGES: dict[str, list[str]] = {
     "sanity": ["python", "scripts/sanity.py"],
     "ansible-lint": ["ansible-lint", "--offline", "--profile", "production", "--strict"],
     "molecule": ["molecule", "test", "--scenario-name", "default"],
+    "demo": ["python", "playbooks/demo/demo.py", "--brief"],
     "figures": ["python", "tests/benchmarks", "--report"],
     "ansible": ["pytest", "-n", "auto", "--dist", "worksteal", "-m", "ansible"],
 }

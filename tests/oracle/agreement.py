@@ -110,7 +110,7 @@ def planned(rng: random.Random, minor: int, topology: Topology) -> Json:
         plan = build_plan(replace(topology, kubelet=kubelet, gathered=()), policy_from_variables({"profile": rng.choice(sorted(PROFILES))}))
     except GpufleetError:
         return {}
-    return {key: value for key, value in (plan.kubelet or {}).items() if key not in ("apiVersion", "kind")}
+    return {key: value for key, value in plan.kubelet["configuration"].items() if key not in ("apiVersion", "kind")}
 
 
 def case_of(rng: random.Random, minor: int, place: Place) -> Case:
@@ -260,7 +260,7 @@ def main() -> int:
         for minor in [max(versions())] if options.newest else options.minors or versions():
             begun = time.monotonic()
             result = explore(minor, here, options.cases, options.seed, options.patience, begun + options.minutes * 60)
-            wrong += len(result.differing)
+            wrong += len(result.differing) + (result.compared == 0)
             counts = ", ".join(f"{count} {name}" for name, count in sorted(result.counts.items()))
             print(f"kubelet 1.{minor}: {counts}; {result.pods} decisions alike, {time.monotonic() - begun:.0f} s", flush=True)
             if options.keep:
