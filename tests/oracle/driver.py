@@ -1,4 +1,7 @@
-"""Build the oracle for a minor of kubelet, and ask it. Binaries and everything else that go makes lie outside the tree."""
+"""Build the oracle for a minor of kubelet, and ask it. Binaries and everything else that go makes lie outside the tree.
+
+    python tests/oracle/driver.py    build the newest and say what keeps it from answering here, if anything
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Mapping, Optional, Type
@@ -91,3 +95,19 @@ class Oracle:
         if not line:
             raise Unavailable(f"the oracle has ended with status {self._process.wait()}")
         return json.loads(line)
+
+
+def lacking() -> str:
+    """What keeps the newest oracle from answering here, "" if nothing does. One that can't be compiled is an error."""
+    try:
+        with Oracle(build(max(versions()))) as oracle:
+            oracle.ask({"ask": "machine", "root": "/"})
+    except Unavailable as problem:
+        return str(problem)
+    return ""
+
+
+if __name__ == "__main__":
+    reason = lacking()
+    print(reason)
+    sys.exit(1 if reason else 0)
