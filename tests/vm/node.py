@@ -25,6 +25,7 @@ _ENVIRONMENT = {
 }
 
 _PLAY_TIME = 1500  # seconds, on two busy cores
+_LIVE_VALUES = Path(__file__).with_name("live_values.py").read_text()
 
 # Run on the node: the texts of the files below the given patterns.
 _READ = """
@@ -87,6 +88,18 @@ class Node:
         """The texts of the files that match."""
         found: dict[str, str] = json.loads(self.run(f"python3 - {' '.join(repr(p) for p in patterns)} <<'END'\n{_READ}\nEND"))
         return found
+
+    def live_values(self) -> dict[str, str]:
+        """What the node has now of what a run may change; of the sysctls those of the plan."""
+        return self._of_the_plan(json.loads(self.run(f"python3 - <<'END'\n{_LIVE_VALUES}\nEND")))
+
+    def first_live_values(self) -> dict[str, str]:
+        """The same before the first run, as the scenario's prepare.yml noted it."""
+        return self._of_the_plan(json.loads(self.run("cat /root/before/live.json")))
+
+    def _of_the_plan(self, values: Mapping[str, str]) -> dict[str, str]:
+        planned = {f"/proc/sys/{name.replace('.', '/')}" for name in self.plan["sysctl"]}
+        return {name: value for name, value in values.items() if name in planned or not name.startswith("/proc/sys/")}
 
     def until(self, script: str, holds: Callable[[str], bool], seconds: float) -> tuple[str, float]:
         """Ask until the answer is right; the last answer, and the seconds that it took."""

@@ -11,6 +11,9 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import C
 
 Figure = Callable[[str], None]
 SLICE = "/sys/fs/cgroup/gpufleet.slice/gpufleet-batch.slice"
+WANTED = "/run/busy"  # nodes.yml: the service computes while it is there
+LEFT_WITHIN = 5  # seconds
+SLOW = 0.8  # seconds that Python takes to start and load a little; on an emulated machine on idle cores it is 0.6
 STATE = "/var/lib/kubelet/cpu_manager_state"
 # Where a job that always computes has been in the last moment, 20 times.
 WHERE = "for i in $(seq 20); do ps -o psr= -C sha256sum; sleep 0.1; done | sort -u"
@@ -18,15 +21,15 @@ WHERE = "for i in $(seq 20); do ps -o psr= -C sha256sum; sleep 0.1; done | sort 
 
 @pytest.fixture(scope="module", autouse=True)
 def jobs(node: Any) -> Iterator[None]:
-    """Four jobs in the slice of batch services that compute all the time, and kubelet's state as it is when no pod has CPUs to itself."""
+    """The batch service computes, and kubelet's state is as when no pod has CPUs to itself."""
     if not node.plan["units"].get("slice"):
         pytest.skip("this profile has no batch services")
     node.run(f"test ! -e {STATE}")
     _write_state(node, CpuSet.parse(node.plan["cpus"]["online"]), CpuSet())
-    for number in range(4):
-        node.run(f"systemd-run --quiet --unit busy{number} --slice gpufleet-batch.slice sha256sum /dev/zero")
+    groups, unused = node.until(f"touch {WANTED}; ps -ww -o cgroup= -C sha256sum | sort -u", lambda text: "/" in text, 60)
+    assert groups.split() == [f"0::{SLICE.removeprefix('/sys/fs/cgroup')}/gpufleet-busy.service"]
     yield
-    node.run(f"systemctl stop 'busy*'; rm -f {STATE}")
+    node.run(f"rm -f {WANTED} {STATE}")
 
 
 def test_pool(node: Any, figure: Figure) -> None:
@@ -46,11 +49,13 @@ def test_exclusive_cpus(node: Any, figure: Figure) -> None:
     seconds = _until_slice_has(node, pool - given)
     used = CpuSet(int(cpu) for cpu in node.run(WHERE).split())
     assert used and used <= pool - given
-    start = float(node.run("s=$(date +%s.%N); python3 -c 'import argparse, json, subprocess'; awk \"BEGIN {print $(date +%s.%N) - $s}\""))
-    assert seconds <= max(5, 10 * start)
-    figure(f"CPU {given} left after {seconds:.1f} s, seen on {used} (an emulated machine: Python alone takes {start:.1f} s to start)")
+    figure(f"CPU {given} left after {seconds:.1f} s, seen on {used}")
     _write_state(node, online, CpuSet())
     figure(f"back after {_until_slice_has(node, pool):.1f} s")
+    start = float(node.run("s=$(date +%s.%N); python3 -c 'import argparse, json, subprocess'; awk \"BEGIN {print $(date +%s.%N) - $s}\""))
+    if seconds > LEFT_WITHIN and start > SLOW:
+        pytest.skip(f"they left after {seconds:.1f} s, on a machine where Python alone takes {start:.1f} s to start: too slow to tell")
+    assert seconds <= LEFT_WITHIN
 
 
 def _write_state(node: Any, default: CpuSet, given: CpuSet) -> None:

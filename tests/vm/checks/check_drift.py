@@ -52,7 +52,8 @@ DRIFTS = (
 
 
 def test_drifts(node: Any, tmp_path: Path, figure: Figure) -> None:
-    """verify.yml names each of twelve drifts and fails; site.yml refuses the immutable file with a sentence, then repairs what is ours"""
+    """verify.yml names each of twelve drifts and fails; site.yml refuses the immutable file with a sentence, then repairs what is ours and
+    says what is tuned's"""
     for drift in DRIFTS:
         node.run(drift.script)
     try:
@@ -65,9 +66,12 @@ def test_drifts(node: Any, tmp_path: Path, figure: Figure) -> None:
         refused = node.play("site.yml")
         assert refused.status != 0
         assert "chattr -i" in refused.output
-        node.run(f"chattr -i {IMMUTABLE}; systemctl disable --now tuned; rm -f /etc/tuned/active_profile")
+        node.run(f"chattr -i {IMMUTABLE}")
         repaired = node.play("site.yml")
         assert repaired.status == 0, repaired.output
+        assert "tuned wins at its next start" in " ".join(repaired.output.split())
+        assert "active" in node.run("systemctl is-active tuned")  # it isn't ours to stop
+        node.run("systemctl disable --now tuned; rm -f /etc/tuned/active_profile")
         played, findings = node.verify(tmp_path)
         assert played.status == 0, played.output
         assert not [finding for finding in findings if finding["status"] in ("drift", "owned_by_someone_else")]

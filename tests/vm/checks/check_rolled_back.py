@@ -20,6 +20,13 @@ def test_files(node: Any, figure: Figure) -> None:
     figure(f"{len(before)} entries equal")
 
 
+def test_values(node: Any, figure: Figure) -> None:
+    """Sysctls, transparent hugepages, hugepages, default interrupt affinity, limits, slices and swap are as before the first run"""
+    before, now = node.first_live_values(), node.live_values()
+    assert {name: (before.get(name), now.get(name)) for name in {*before, *now} if before.get(name) != now.get(name)} == {}
+    figure(f"{len(now)} values equal")
+
+
 def test_live(node: Any, figure: Figure) -> None:
     """No kernel argument of ours is left, swap is in use again, no unit of ours is known"""
     assert not set(node.plan["kernel_arguments"]) & set(node.run("cat /proc/cmdline").split())

@@ -83,7 +83,7 @@ def test_sysctls(node: Any, live: dict[str, str], figure: Figure) -> None:
     """Every planned sysctl has its value; numbers of a list are apart by tabs"""
     assert node.plan["sysctl"]
     for name, value in node.plan["sysctl"].items():
-        assert live[f"/proc/sys/{name.replace('.', '/')}"].split() == value.split(), name
+        assert live[f"/proc/sys/{name.replace('.', '/')}"].strip() == "\t".join(value.split()), name
     figure(f"{len(node.plan['sysctl'])} sysctls, kernel.numa_balancing {node.plan['sysctl'].get('kernel.numa_balancing')}")
 
 
@@ -113,9 +113,11 @@ def test_effective_affinity(node: Any, figure: Figure) -> None:
 
 def test_waiting_interrupts(node: Any, figure: Figure) -> None:
     """An interrupt that hasn't come since it was placed is said to move at the next one, not to differ"""
+    if not any(device["kind"] == "nvme" for device in node.plan["interrupts"]["devices"]):
+        pytest.skip("no NVMe drive, whose administration has nothing to say after the boot")
     waiting = [finding for finding in node.findings("irq") if finding["status"] == "pending"]
-    assert all("next interrupt moves it" in finding["message"] for finding in waiting)
-    figure("; ".join(finding["item"] for finding in waiting) or "none waited")
+    assert waiting and all("next interrupt moves it" in finding["message"] for finding in waiting)
+    figure("; ".join(finding["item"] for finding in waiting))
 
 
 def test_kernel_managed(node: Any, figure: Figure) -> None:
