@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
         options.pop("gpu_match", None)
         if options.get("plan") is not None:
             return self._execute_module("gpufleet.node.node_verify", options, task_vars=task_vars)
-        result = self._execute_module("gpufleet.node.topology_facts", of_facts, task_vars=task_vars)
+        result = self._execute_module("gpufleet.node.node_verify", of_facts, task_vars=task_vars)
         if result.get("failed") or "ansible_facts" not in result:
             return result
         topology = result["ansible_facts"]["gpufleet_topology"]

@@ -67,6 +67,7 @@ in_place:
   sample: 3
 """
 
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.reconcile import reconcile
 from ansible_collections.gpufleet.node.plugins.module_utils.host.launcher import CONCERN
 

@@ -27,6 +27,7 @@ options:
     description: What counts as a GPU, as in M(gpufleet.node.topology_facts); used where the facts are read.
     type: list
     elements: str
+    default: []
   list_in_place:
     description: List the items that are in place too, instead of counting them only.
     type: bool
@@ -106,11 +107,12 @@ restart_required:
   sample: [containerd.service]
 """
 
-from ansible_collections.gpufleet.node.plugins.module_utils.edge.verdict import verify
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401
+from ansible_collections.gpufleet.node.plugins.module_utils.edge.node_verify import answer
 
 
 def main():
-    verify()
+    answer()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ ON_THE_CONTROLLER = {
 def modules_of(task):
     """The module calls of a task: an action may make several."""
     if task.action == "gpufleet.node.node_verify" and "plan" not in task.args:
-        return ["gpufleet.node.topology_facts", task.action]
+        return [task.action] * 2  # facts, then the verdict
     if task.action == "gpufleet.node.launcher":  # it looks first and brings the program along then
         return [task.action] * 2
     return [task.action]

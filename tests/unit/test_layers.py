@@ -136,6 +136,12 @@ def test_modules_are_thin(path: Path) -> None:
     assert code_lines(path.read_text(encoding="utf-8")) <= 60
 
 
+@pytest.mark.parametrize("path", [path for path in sources("modules") if "def main" in path.read_text(encoding="utf-8")], ids=identify)
+def test_a_node_compiles_what_a_module_imports_once(path: Path) -> None:
+    first, *_others = imports(path, ast.parse(path.read_text(encoding="utf-8").replace("from __future__ import annotations", "")))
+    assert first == f"{PACKAGE}.module_utils.edge.compile_once"
+
+
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "roles").glob("*/tasks/main.yml")), ids=identify)
 def test_roles_are_thin(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

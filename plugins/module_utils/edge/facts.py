@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Dict, Sequence
+
 from ..core.codec import to_json
 from ..core.devices import check_gpu_match
 from ..core.errors import GpufleetError
@@ -22,8 +24,13 @@ def gather() -> None:
     """Be the module topology_facts."""
     module = new_module(OPTIONS)
     try:
-        root = Root(module.params["root"])
-        topology = read_topology(root, Command(root), module.params["gather"], check_gpu_match(module.params["gpu_match"]))
-        succeed(module, changed=False, ansible_facts={"gpufleet_topology": to_json(topology)})
+        succeed(module, changed=False, **facts(**module.params))
     except GpufleetError as error:
         fail(module, error)
+
+
+def facts(root: str, gather: Sequence[str] = SUBSETS, gpu_match: Sequence[str] = ()) -> Dict[str, Any]:
+    """``ansible_facts`` of the root."""
+    node = Root(root)
+    topology = read_topology(node, Command(node), gather, check_gpu_match(gpu_match))
+    return {"ansible_facts": {"gpufleet_topology": to_json(topology)}}

@@ -11,53 +11,18 @@ from ..core.errors import GpufleetError, InvalidInput, unknown_name
 from ..host.apply import Node, inspect
 from ..host.concern import Concern
 from ..host.concerns import CONCERNS, NOTHING
-from .module import fail, new_module, succeed
 from .reconcile import report
 
 _KINDS = {dict: "mapping", list: "list", str: "text"}
 _WHOLE_PLAN = "Pass gpufleet_plan as gpufleet.node.node_plan returned it."
 
-OPTIONS = {
-    "plan": {"type": "dict"},
-    "gpu_match": {"type": "list", "elements": "str"},  # the action's, for the facts that it reads
-    "fingerprint": {"type": "str"},
-    "concerns": {"type": "list", "elements": "str"},
-    "list_in_place": {"type": "bool", "default": False},
-}
 
+def verdict(plan: Dict[str, Any], fingerprint: Optional[str], concerns: Sequence[str], root: str, list_in_place: bool) -> Dict[str, Any]:
+    """What is in place, what isn't, and which concerns' roles have work to do.
 
-def verify() -> None:
-    """Be the module node_verify."""
-    module = new_module(OPTIONS)
-    asked = {name: module.params[name] for name in ("concerns", "root", "list_in_place")}
-    plan = module.params["plan"] or {}
-    try:
-        _check_fingerprint(plan, module.params["fingerprint"])
-        succeed(module, changed=False, **_verify(plan, **asked))
-    except GpufleetError as error:
-        fail(module, error)
-
-
-def _check_fingerprint(plan: Dict[str, Any], fingerprint: Optional[str]) -> None:
-    """A plan made by hand or from a capture may be another machine's: its CPU numbers would mean other CPUs here."""
-    made_for = plan.get("fingerprint")
-    if fingerprint and made_for != fingerprint:
-        raise InvalidInput(
-            "The plan was made for another machine: its fingerprint is %s, this node's is %s." % (str(made_for)[:12], fingerprint[:12]),
-            "Make the plan from this node's own facts.",
-        )
-
-
-def _check_sections(plan: Dict[str, Any], names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in plan]
-    if missing:
-        raise InvalidInput("The plan lacks %s." % ", ".join(missing), _WHOLE_PLAN)
-    for name in names:
-        if not isinstance(plan[name], type(NOTHING[name])):
-            raise InvalidInput("The plan's %s is %r, which is not a %s." % (name, plan[name], _KINDS[type(NOTHING[name])]), _WHOLE_PLAN)
-
-
-def _verify(plan: Dict[str, Any], concerns: Sequence[str], root: str, list_in_place: bool) -> Dict[str, Any]:
+    :raises InvalidInput: no plan, another machine's, or a concern that there isn't
+    """
+    _check_fingerprint(plan, fingerprint)
     chosen = _chosen(concerns)
     _check_sections(plan, sorted(section for concern in chosen for section in concern.sections))
     node = Node.at(root)
@@ -78,6 +43,25 @@ def _verify(plan: Dict[str, Any], concerns: Sequence[str], root: str, list_in_pl
         "diff": unified(found),
         **{key: value for key, value in report(found).items() if key not in ("findings", "in_place")},
     }
+
+
+def _check_fingerprint(plan: Dict[str, Any], fingerprint: Optional[str]) -> None:
+    """A plan made by hand or from a capture may be another machine's: its CPU numbers would mean other CPUs here."""
+    made_for = plan.get("fingerprint")
+    if fingerprint and made_for != fingerprint:
+        raise InvalidInput(
+            "The plan was made for another machine: its fingerprint is %s, this node's is %s." % (str(made_for)[:12], fingerprint[:12]),
+            "Make the plan from this node's own facts.",
+        )
+
+
+def _check_sections(plan: Dict[str, Any], names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in plan]
+    if missing:
+        raise InvalidInput("The plan lacks %s." % ", ".join(missing), _WHOLE_PLAN)
+    for name in names:
+        if not isinstance(plan[name], type(NOTHING[name])):
+            raise InvalidInput("The plan's %s is %r, which is not a %s." % (name, plan[name], _KINDS[type(NOTHING[name])]), _WHOLE_PLAN)
 
 
 def _chosen(names: Sequence[str]) -> List[Concern]:
