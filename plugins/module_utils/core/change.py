@@ -8,7 +8,6 @@ construction, a run that was killed half-way is finished by the next one, and ve
 
 from __future__ import annotations
 
-import difflib
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 # Statuses of a finding.
@@ -135,6 +134,8 @@ def unified(findings: Sequence[Finding]) -> List[Dict[str, str]]:
 
 def summary_diff(finding: Finding) -> str:
     """A unified diff as text, with one line of context."""
+    import difflib  # here, since on most nodes nothing differs
+
     lines = difflib.unified_diff(
         _printable(finding.before).splitlines(), _printable(finding.after).splitlines(), "before", "after", n=1, lineterm=""
     )

@@ -9,10 +9,12 @@ apimachinery/pkg/api/resource/quantity.go. Kernel (hugepagesz=): a number with K
 from __future__ import annotations
 
 import re
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 from .errors import InvalidInput
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -22,7 +24,7 @@ _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([KMGTPE]i|[numkMGTPE]?)|[eE
 _KERNEL_SIZE = re.compile(r"(\d+)([KMG]?)\Z", re.ASCII)
 
 
-def parse_quantity(text: Any, what: str) -> Fraction:
+def parse_quantity(text: Any, what: str) -> Union[int, Fraction]:
     """The exact value of a Kubernetes quantity. ``what`` names it in the refusal.
 
     :raises InvalidInput: kubelet would refuse the text, or it is negative
@@ -33,12 +35,17 @@ def parse_quantity(text: Any, what: str) -> Fraction:
     sign, number, suffix, exponent = match.groups()
     if sign == "-":
         raise InvalidInput('%s is "%s", which is negative.' % (what, text), "Give 0 or more.")
-    value = Fraction(number if number[0] != "." else "0" + number)
-    if exponent is not None:
-        return value * Fraction(10) ** int(exponent)
-    if suffix in _BINARY:
-        return value * (1 << _BINARY[suffix])
-    return value * Fraction(10) ** _DECIMAL[suffix]
+    digits, _point, decimals = number.partition(".")
+    whole = int(digits + decimals) << _BINARY.get(suffix, 0)
+    power = int(exponent or _DECIMAL.get(suffix, 0)) - len(decimals)
+    scale: int = 10 ** abs(power)
+    if power >= 0:
+        return whole * scale
+    if whole % scale == 0:
+        return whole // scale
+    from fractions import Fraction  # here, since nodes rarely meet one, and it takes longer to load than any module of ours
+
+    return Fraction(whole, scale)
 
 
 def parse_bytes(text: Any, what: str) -> int:
@@ -81,5 +88,5 @@ def format_size(value: int) -> str:
     return str(value)
 
 
-def _decimal(value: Fraction) -> str:
+def _decimal(value: Union[int, Fraction]) -> str:
     return "%g" % float(value)

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from ..core import irq_units
 from ..core.irq_units import Irqbalance, Reading
 from ..core.systemd import UNIT_FOLDER
-from . import irq_program
 from .bundle import bundle
 from .command import Command
 from .concern import Concern, Section
@@ -20,6 +19,10 @@ from .root import Root
 from .store import Store
 from .systemd import runs_systemd
 
+if TYPE_CHECKING:  # so that Ansible sends it along; here it isn't loaded
+    from . import irq_program  # noqa: F401
+
+_PROGRAM = __name__ + "_program"
 _MASK = UNIT_FOLDER + "/irqbalance.service"
 _PACKAGED = ("/usr/lib/systemd/system/irqbalance.service", "/lib/systemd/system/irqbalance.service")
 _CRIO = ("/usr/lib/systemd/system/crio.service", "/lib/systemd/system/crio.service", UNIT_FOLDER + "/crio.service")
@@ -29,7 +32,7 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     """The planned devices' interrupts, irqbalance, and what an earlier run left."""
     return Reading(
         live=read_live(root, section["interrupts"]),
-        program=bundle(irq_program.__name__).decode("utf-8", "surrogateescape"),
+        program=bundle(_PROGRAM).decode("utf-8", "surrogateescape"),
         interpreter=interpreter(root),
         irqbalance=_irqbalance(root),
         crio=any(root.exists(unit) for unit in _CRIO),
