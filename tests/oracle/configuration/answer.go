@@ -6,16 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"gpufleet.node/oracle/machine"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"gpufleet.node/oracle/node"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -24,7 +22,6 @@ import (
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubelet/eviction"
-	evictionapi "k8s.io/kubernetes/pkg/kubelet/eviction/api"
 )
 
 // FeatureGates are those that a question's kubelet would set. With an answer instead, kubelet doesn't get that far.
@@ -111,69 +108,9 @@ func start(ctx context.Context, question *Question, s *server) error {
 	return nil
 }
 
-// nodeConfig follows cmd/kubelet's run: what the managers are constructed with.
-func nodeConfig(ctx context.Context, info *machine.Info, s *server) (*cm.NodeConfig, error) {
-	reserved, err := reservedCPUs(ctx, info, s.ReservedSystemCPUs)
-	if err != nil {
-		return nil, err
-	}
-	if reserved.Size() > 0 {
-		delete(s.KubeReserved, "cpu")
-		if s.SystemReserved == nil {
-			s.SystemReserved = map[string]string{}
-		}
-		s.SystemReserved["cpu"] = strconv.Itoa(reserved.Size())
-	}
-	kube, err := parseResourceList(s.KubeReserved)
-	if err != nil {
-		return nil, fmt.Errorf("--kube-reserved value failed to parse: %w", err)
-	}
-	system, err := parseResourceList(s.SystemReserved)
-	if err != nil {
-		return nil, fmt.Errorf("--system-reserved value failed to parse: %w", err)
-	}
-	var thresholds []evictionapi.Threshold
-	if !s.ExperimentalNodeAllocatableIgnoreEvictionThreshold {
-		if thresholds, err = eviction.ParseThresholdConfig([]string{}, s.EvictionHard, nil, nil, nil); err != nil {
-			return nil, err
-		}
-	}
-	qos, err := cm.ParseQOSReserved(s.QOSReserved)
-	if err != nil {
-		return nil, fmt.Errorf("--qos-reserved value failed to parse: %w", err)
-	}
-	return &cm.NodeConfig{
-		CgroupRoot:            s.CgroupRoot,
-		CgroupDriver:          s.CgroupDriver,
-		KubeletRootDir:        s.RootDirectory,
-		ProtectKernelDefaults: s.ProtectKernelDefaults,
-		NodeAllocatableConfig: cm.NodeAllocatableConfig{
-			KubeReservedCgroupName:   s.KubeReservedCgroup,
-			SystemReservedCgroupName: s.SystemReservedCgroup,
-			EnforceNodeAllocatable:   sets.New(s.EnforceNodeAllocatable...),
-			KubeReserved:             kube,
-			SystemReserved:           system,
-			ReservedSystemCPUs:       reserved,
-			HardEvictionThresholds:   thresholds,
-		},
-		QOSReserved:                  *qos,
-		CPUManagerPolicy:             s.CPUManagerPolicy,
-		CPUManagerPolicyOptions:      s.CPUManagerPolicyOptions,
-		CPUManagerReconcilePeriod:    s.CPUManagerReconcilePeriod.Duration,
-		MemoryManagerPolicy:          s.MemoryManagerPolicy,
-		MemoryManagerReservedMemory:  s.ReservedMemory,
-		PodPidsLimit:                 s.PodPidsLimit,
-		EnforceCPULimits:             s.CPUCFSQuota,
-		CPUCFSQuotaPeriod:            s.CPUCFSQuotaPeriod.Duration,
-		TopologyManagerPolicy:        s.TopologyManagerPolicy,
-		TopologyManagerScope:         s.TopologyManagerScope,
-		TopologyManagerPolicyOptions: s.TopologyManagerPolicyOptions,
-	}, nil
-}
-
 // construct makes the container manager with the managers in it, and parses all eviction thresholds as the kubelet object does.
 func construct(ctx context.Context, info *machine.Info, s *server) (cm.ContainerManager, error) {
-	c, err := nodeConfig(ctx, info, s)
+	c, err := node.Configure(ctx, info, &s.KubeletConfiguration, &s.KubeletFlags)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"unsafe"
 
-	v1 "k8s.io/api/core/v1"
 	_ "k8s.io/component-base/logs/json/register"
 	"k8s.io/component-base/metrics"
 	_ "k8s.io/kubernetes/cmd/kubelet/app"
@@ -19,9 +18,6 @@ func loadConfigFile(ctx context.Context, name string) (*kubeletconfig.KubeletCon
 
 //go:linkname flagPrecedence k8s.io/kubernetes/cmd/kubelet/app.kubeletConfigFlagPrecedence
 func flagPrecedence(configuration *kubeletconfig.KubeletConfiguration, flags []string) error
-
-//go:linkname parseResourceList k8s.io/kubernetes/cmd/kubelet/app.parseResourceList
-func parseResourceList(amounts map[string]string) (v1.ResourceList, error)
 
 //go:linkname validateNodeAllocatable k8s.io/kubernetes/pkg/kubelet/cm.(*containerManagerImpl).validateNodeAllocatable
 func validateNodeAllocatable(manager unsafe.Pointer) error

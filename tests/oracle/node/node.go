@@ -12,7 +12,10 @@ import (
 	"gpufleet.node/oracle/machine"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kubernetes/cmd/kubelet/app/options"
+	"k8s.io/kubernetes/pkg/features"
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/kubelet/cadvisor"
@@ -20,7 +23,6 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/eviction"
 	evictionapi "k8s.io/kubernetes/pkg/kubelet/eviction/api"
 	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/util/codec"
-	"k8s.io/utils/cpuset"
 )
 
 // Node is a machine with a configured kubelet.
@@ -40,8 +42,18 @@ func Read(ctx context.Context, info *machine.Info, configuration json.RawMessage
 	if err := setGates(c.FeatureGates); err != nil {
 		return nil, err
 	}
-	node := &Node{Machine: info, Configuration: c}
-	reserved, err := cpuset.Parse(c.ReservedSystemCPUs)
+	manager, err := Configure(ctx, info, c, options.NewKubeletFlags())
+	if err != nil {
+		return nil, err
+	}
+	reserved := reservation(manager.NodeAllocatableConfig, cadvisor.CapacityFromMachineInfo(info))
+	return &Node{Machine: info, Configuration: c, Manager: *manager, Reservation: reserved}, nil
+}
+
+// Configure follows cmd/kubelet's run: what the managers are constructed with. As there, reserved CPUs that are named become the amount
+// that is reserved.
+func Configure(ctx context.Context, info *machine.Info, c *kubeletconfig.KubeletConfiguration, flags *options.KubeletFlags) (*cm.NodeConfig, error) {
+	reserved, err := reservedCPUs(ctx, info, c.ReservedSystemCPUs)
 	if err != nil {
 		return nil, err
 	}
@@ -52,30 +64,54 @@ func Read(ctx context.Context, info *machine.Info, configuration json.RawMessage
 		}
 		c.SystemReserved["cpu"] = strconv.Itoa(reserved.Size())
 	}
-	system, err := amounts(c.SystemReserved)
+	kube, err := parseResourceList(c.KubeReserved)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--kube-reserved value failed to parse: %w", err)
 	}
-	kube, err := amounts(c.KubeReserved)
+	system, err := parseResourceList(c.SystemReserved)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--system-reserved value failed to parse: %w", err)
 	}
-	thresholds, err := eviction.ParseThresholdConfig([]string{}, c.EvictionHard, nil, nil, nil)
+	var thresholds []evictionapi.Threshold
+	if !flags.ExperimentalNodeAllocatableIgnoreEvictionThreshold {
+		if thresholds, err = eviction.ParseThresholdConfig([]string{}, c.EvictionHard, nil, nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	qos, err := cm.ParseQOSReserved(c.QOSReserved)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--qos-reserved value failed to parse: %w", err)
 	}
-	node.Manager = cm.NodeConfig{
-		NodeAllocatableConfig:        cm.NodeAllocatableConfig{KubeReserved: kube, SystemReserved: system, ReservedSystemCPUs: reserved, HardEvictionThresholds: thresholds},
+	if c.TopologyManagerPolicyOptions != nil && !utilfeature.DefaultFeatureGate.Enabled(features.TopologyManagerPolicyOptions) {
+		return nil, fmt.Errorf("topology manager policy options %v require feature gates %q enabled", c.TopologyManagerPolicyOptions, features.TopologyManagerPolicyOptions)
+	}
+	return &cm.NodeConfig{
+		CgroupRoot:            c.CgroupRoot,
+		CgroupDriver:          c.CgroupDriver,
+		KubeletRootDir:        flags.RootDirectory,
+		ProtectKernelDefaults: c.ProtectKernelDefaults,
+		NodeAllocatableConfig: cm.NodeAllocatableConfig{
+			KubeReservedCgroupName:   c.KubeReservedCgroup,
+			SystemReservedCgroupName: c.SystemReservedCgroup,
+			EnforceNodeAllocatable:   sets.New(c.EnforceNodeAllocatable...),
+			KubeReserved:             kube,
+			SystemReserved:           system,
+			ReservedSystemCPUs:       reserved,
+			HardEvictionThresholds:   thresholds,
+		},
+		QOSReserved:                  *qos,
 		CPUManagerPolicy:             c.CPUManagerPolicy,
 		CPUManagerPolicyOptions:      c.CPUManagerPolicyOptions,
+		CPUManagerReconcilePeriod:    c.CPUManagerReconcilePeriod.Duration,
 		MemoryManagerPolicy:          c.MemoryManagerPolicy,
 		MemoryManagerReservedMemory:  c.ReservedMemory,
+		PodPidsLimit:                 c.PodPidsLimit,
+		EnforceCPULimits:             c.CPUCFSQuota,
+		CPUCFSQuotaPeriod:            c.CPUCFSQuotaPeriod.Duration,
 		TopologyManagerPolicy:        c.TopologyManagerPolicy,
 		TopologyManagerScope:         c.TopologyManagerScope,
 		TopologyManagerPolicyOptions: c.TopologyManagerPolicyOptions,
-	}
-	node.Reservation = reservation(node.Manager.NodeAllocatableConfig, cadvisor.CapacityFromMachineInfo(info))
-	return node, nil
+	}, nil
 }
 
 // decode reads a configuration as kubelet does a file. Its kind needn't be given.
@@ -121,18 +157,6 @@ func setGates(wanted map[string]bool) error {
 		gates[name] = on
 	}
 	return utilfeature.DefaultMutableFeatureGate.SetFromMap(wanted)
-}
-
-func amounts(given map[string]string) (v1.ResourceList, error) {
-	list := v1.ResourceList{}
-	for name, text := range given {
-		quantity, err := resource.ParseQuantity(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %q: %w", name, text, err)
-		}
-		list[v1.ResourceName(name)] = quantity
-	}
-	return list, nil
 }
 
 // reservation is kubelet's sum for node allocatable: what is reserved for the system and for kubelet, and the hard eviction threshold.
