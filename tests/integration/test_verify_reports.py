@@ -33,8 +33,8 @@ def fleet() -> Iterator[Path]:
         yield folder
 
 
-def play(fleet: Path, environment: dict[str, str], playbook: str, **variables: object) -> subprocess.CompletedProcess[str]:
-    command = ["ansible-playbook", "-i", str(fleet / "hosts"), str(PLAYBOOKS / playbook), "-e", json.dumps(variables)]
+def play(fleet: Path, environment: dict[str, str], playbook: str, *options: str, **variables: object) -> subprocess.CompletedProcess[str]:
+    command = ["ansible-playbook", "-i", str(fleet / "hosts"), str(PLAYBOOKS / playbook), "-e", json.dumps(variables), *options]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -42,6 +42,14 @@ def suites(path: Path) -> dict[str, dict[str, ElementTree.Element]]:
     """Test cases by suite and name; the first of a name, since a setting and somebody else's file about it have the same."""
     root = ElementTree.parse(path).getroot()
     return {suite.attrib["name"]: {case.attrib["name"]: case for case in reversed(suite)} for suite in root}
+
+
+def test_a_tag_that_names_no_concern_is_told(fleet, ansible_env):
+    done = play(fleet, ansible_env, "site.yml", "--tags", "tunning,reboot", "--check", gpufleet_hosts="first")
+    assert done.returncode == 0, done.stdout
+    assert '"tags": "tunning: no such concern; there are boot, tuning, irq, kubelet, launcher, batch"' in done.stdout
+    done = play(fleet, ansible_env, "site.yml", "--skip-tags", "tuning", "--check", gpufleet_hosts="first")
+    assert done.returncode == 0 and "no such concern" not in done.stdout
 
 
 def test_verify_tells_drift_from_what_is_pending_for_people_and_for_programs(fleet, ansible_env):
