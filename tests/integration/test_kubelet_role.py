@@ -1,8 +1,10 @@
-"""The kubelet role around its module: when the node is drained, and when it is taken back. The module is a stand-in that keeps a log."""
+"""The kubelet role around its module: when the node is drained, and when it is taken back. The module is a stand-in that keeps a log: the
+real one asks for a drain on a live node only, where kubelet and its pods run (tests/vm does that)."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from ansible_collections.gpufleet.node.plugins.modules import kubelet_config
 from machines.scratch import scratch
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -63,3 +67,11 @@ def test_drained_only_where_pods_are_in_the_way(folder, ansible_env):
 
 def test_a_node_whose_kubelet_fails_stays_drained(folder, ansible_env):
     assert play(folder, ansible_env, fails=True) == (2, ["ask", "drain", "configure"])
+
+
+def test_the_real_module_has_what_the_stand_in_has():
+    taken = re.search(r"spec = .*? in \((.*)\)\}", MODULE)[1]
+    spec = dict(re.findall(r'\("(\w+)", "(\w+)"\)', taken))
+    options = yaml.safe_load(kubelet_config.DOCUMENTATION)["options"]
+    assert len(spec) == 3 and {name: options[name]["type"] for name in spec if name in options} | {"root": "path"} == spec
+    assert yaml.safe_load(kubelet_config.RETURN)["drain_required"]["type"] == "bool"
