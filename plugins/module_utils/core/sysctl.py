@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .change import FOREIGN, File, KernelValue, Observation, always
 from .errors import InvalidInput
@@ -49,12 +49,26 @@ def same_tokens(current: str, wanted: str) -> bool:
     return current.split() == wanted.split()
 
 
-def artifacts(settings: Mapping[str, str], files: Sequence[Tuple[str, str]]) -> Parts:
-    """Our file and the live values. ``files`` are all sysctl files of the node as (path, text), in the order that systemd applies them,
-    /etc/sysctl.conf last.
+def looks_like(name: str, others: Iterable[str]) -> Optional[str]:
+    """The parameter that is meant where the kernel lacks this one; None: it may be one of another kernel or of a module.
 
-    :raises InvalidInput: a value that the kernel refuses, both of a pair, or one that cuts containers off the network
+    :param others: the names of the files in the folder where its file would be
     """
+    import difflib  # here, since few kernels lack one
+
+    last = proc_path(name).rsplit("/", 1)[1]
+    near = difflib.get_close_matches(last, list(others), n=1, cutoff=0.9)
+    return name[: -len(last)] + near[0] if near else None
+
+
+def artifacts(settings: Mapping[str, str], files: Sequence[Tuple[str, str]], misspelt: Optional[Mapping[str, str]] = None) -> Parts:
+    """Our file and the live values. ``files`` are all sysctl files of the node as (path, text), in the order that systemd applies them,
+    /etc/sysctl.conf last. ``misspelt``: names that this kernel doesn't have, with the one that it has.
+
+    :raises InvalidInput: a value that the kernel refuses, both of a pair, one that cuts containers off the network, or a misspelt one
+    """
+    for name, meant in sorted((misspelt or {}).items()):
+        raise InvalidInput("The kernel of this node has no parameter %s." % name, 'Did you mean "%s"?' % meant)
     wanted = {name: " ".join(str(value).split()) for name, value in settings.items()}
     _check(wanted)
     text = MARK + "".join("-%s = %s\n" % setting for setting in sorted(wanted.items()))

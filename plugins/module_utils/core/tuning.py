@@ -14,11 +14,12 @@ SECTIONS = ("sysctl", "transparent_hugepage", "hugepages", "governor", "swap", "
 
 
 class Reading(NamedTuple):
-    """What the node has. ``sysctl_files`` as (path, text) in the order they are applied; ``tuned`` is the active profile's name and
-    settings. ``governor_services`` are enabled units that choose governors too. ``reload_hazard`` is true when a
-    daemon-reload could take GPUs from running containers."""
+    """What the node has. ``sysctl_files`` as (path, text) in the order they are applied, ``misspelt`` sysctls with what is meant; ``tuned``
+    is the active profile's name and settings. ``governor_services`` are enabled units that choose governors too. ``reload_hazard`` is true
+    when a daemon-reload could take GPUs from running containers."""
 
     sysctl_files: Tuple[Tuple[str, str], ...] = ()
+    misspelt: Mapping[str, str] = {}
     sysfs: sysfs.SysfsReading = sysfs.SysfsReading()
     swap: swap.SwapReading = swap.SwapReading()
     limits: limits.LimitsReading = limits.LimitsReading()
@@ -29,7 +30,7 @@ class Reading(NamedTuple):
 
 
 _THEMES: Dict[str, Callable[[Any, Reading], Parts]] = {
-    "sysctl": lambda wanted, reading: sysctl.artifacts(wanted, reading.sysctl_files),
+    "sysctl": lambda wanted, reading: sysctl.artifacts(wanted, reading.sysctl_files, reading.misspelt),
     "transparent_hugepage": lambda wanted, reading: sysfs.transparent_hugepage(wanted, reading.sysfs),
     "hugepages": lambda wanted, reading: sysfs.hugepages(wanted, reading.sysfs),
     "governor": lambda wanted, reading: sysfs.governor(wanted, reading.sysfs),

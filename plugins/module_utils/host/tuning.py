@@ -44,6 +44,7 @@ def read(root: Root, command: Command, section: Section) -> tuning.Reading:
     wants = {name: section.get(name) for name in tuning.SECTIONS}
     return tuning.Reading(
         sysctl_files=_sysctl_files(root) if wants["sysctl"] else (),
+        misspelt=misspelt(root, wants["sysctl"]) if wants["sysctl"] and root.is_live else {},
         sysfs=_sysfs(root, wants),
         swap=_swap(root) if wants["swap"] is not None else swap.SwapReading(),
         limits=_limits(root, command) if wants["limits"] is not None else limits.LimitsReading(),
@@ -71,6 +72,17 @@ def _by_name(root: Root, folders: Sequence[str]) -> List[str]:
 
 def _sysctl_files(root: Root) -> Tuple[Tuple[str, str], ...]:
     return _texts(root, [*_by_name(root, sysctl.FOLDERS), sysctl.MAIN])
+
+
+def misspelt(root: Root, names: Iterable[str]) -> Dict[str, str]:
+    """Kernel parameters that are absent and look like one that is there. Only a live node has them all."""
+    found = {}
+    for name in names:
+        path = sysctl.proc_path(name)
+        meant = None if root.exists(path) else sysctl.looks_like(name, root.names(path.rsplit("/", 1)[0]))
+        if meant:
+            found[name] = meant
+    return found
 
 
 # Below /sys -------------------------------------------------------------------------------------------------------------

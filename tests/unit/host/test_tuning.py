@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gpufleet.node.plugins.module_utils.core import swap, sysfs
+from ansible_collections.gpufleet.node.plugins.module_utils.core import swap, sysctl, sysfs
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import DRIFT, FOREIGN, IN_PLACE, NOT_APPLICABLE, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply, inspect
-from ansible_collections.gpufleet.node.plugins.module_utils.host.tuning import CONCERN
+from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root
+from ansible_collections.gpufleet.node.plugins.module_utils.host.tuning import CONCERN, misspelt
 from machines.build import build, load
 
 MIB2 = str(2 << 20)
@@ -351,3 +352,16 @@ def test_this_machine_can_be_read():
     section = {**NOTHING, "sysctl": {"vm.swappiness": (node.root.read("/proc/sys/vm/swappiness") or "60").strip()}}
     found = inspect(CONCERN.artifacts(section, CONCERN.read(node.root, node.command, section)), node)
     assert {finding.status for finding in found if finding.item == "sysctl vm.swappiness"} == {IN_PLACE}
+
+
+def test_a_misspelt_kernel_parameter_is_refused_with_the_right_one(tmp_path):
+    node = Root(str(tmp_path))
+    for name in ("swappiness", "overcommit_memory", "dirty_ratio"):
+        (tmp_path / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "proc/sys/vm" / name).write_text("1\n")
+    asked = ["vm.swappiness", "vm.swapiness", "vm/overcomit_memory", "vm.watermark_boost_factor", "kernel.nothing"]
+    found = misspelt(node, asked)
+    assert found == {"vm.swapiness": "vm.swappiness", "vm/overcomit_memory": "vm/overcommit_memory"}
+    with pytest.raises(InvalidInput) as refusal:
+        sysctl.artifacts(dict.fromkeys(asked, "1"), (), found)
+    assert str(refusal.value) == 'The kernel of this node has no parameter vm.swapiness. Did you mean "vm.swappiness"?'
