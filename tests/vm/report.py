@@ -1,4 +1,4 @@
-"""docs/verification.md from what the checks noted: each run of checks writes its own part, the others stay."""
+"""docs/verification.md from what the checks noted: each run writes the lines of its own machines, the others stay."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ PARTS = {
     "kubelet": "`make test-kubelet`: a real kubelet on the plan.",
 }
 _PART = "<!-- {} -->\n{}<!-- end of {} -->\n"
+_MACHINES = ("node", "system", "kernel", "CPUs", "NUMA nodes", "its run")
+_CHECKS = ("node", "check", "outcome", "measured", "seconds")
+
+# The rows of each table by its heading, the one of the machines by none.
+Tables = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -37,35 +42,71 @@ class Took:
 
 def write(part: Optional[str], results: Path, took: Took) -> None:
     """Put what was noted in ``results`` into its part of the document; without a part it is only printed."""
-    text = "\n".join(_lines(results, took))
+    tables = _tables(results, took)
     if part is None:
-        print(text)
+        print("\n".join(_lines(tables)))
         return
     parts = dict(re.findall(r"<!-- (\w+) -->\n(.*?)<!-- end of \1 -->\n", OUTPUT.read_text(), re.DOTALL))
-    parts[part] = f"\n{PARTS[part]} {text}\n"
+    both = _beside(_parsed(parts.get(part, "")), tables)
+    parts[part] = "\n" + "\n".join([PARTS[part], *_lines(both)]) + "\n\n"
     OUTPUT.write_text("\n".join([HEAD, *(_PART.format(name, parts[name], name) for name in PARTS if name in parts)]))
     print(f"wrote {OUTPUT}")
 
 
-def _lines(results: Path, took: Took) -> Iterator[str]:
+def _tables(results: Path, took: Took) -> Tables:
+    """A row for each machine, and one for each check and machine: the last time it was made."""
     entries = [json.loads(line) for line in (results / "checks.jsonl").read_text().splitlines()]
-    yield f"One run of {took.seconds / 60:.0f} minutes, with an average load of {took.load:.1f} on {took.cores} cores."
-    yield from ("", "| node | system | kernel | CPUs | NUMA nodes |", "| --- | --- | --- | --- | --- |")
-    yield from (_machine(path.stem, json.loads(path.read_text())) for path in sorted(results.glob("*.json")))
-    for group in dict.fromkeys(entry["group"] for entry in entries):
-        yield from ("", f"## {group}", "", "| node | check | outcome | measured | seconds |", "| --- | --- | --- | --- | --- |")
-        yield from _checks([entry for entry in entries if entry["group"] == group])
+    nodes = sorted(results.glob("*.json"))
+    names = ", ".join(path.stem for path in nodes)
+    run = f"{took.seconds / 60:.0f} minutes with {names}, average load {took.load:.1f} on {took.cores} cores"
+    tables = {"": [_row(path.stem, *_machine(json.loads(path.read_text())), run) for path in nodes]}
+    for entry in {(entry["node"], entry["group"], entry["check"]): entry for entry in entries}.values():
+        tables.setdefault(entry["group"], []).append(_row(*_check(entry)))
+    return tables
 
 
-def _machine(name: str, said: dict[str, Any]) -> str:
+def _machine(said: dict[str, Any]) -> tuple[str, ...]:
     topology = said["topology"]
     nodes = ", ".join(f"{node['id']}: {node['cpus'] or 'no CPUs'}" for node in topology["numa_nodes"])
-    return f"| {name} | {said['system']} | {topology['kernel_release']} | {topology['cpus']['online']} | {nodes} |"
+    return said["system"], topology["kernel_release"], topology["cpus"]["online"], nodes
 
 
-def _checks(entries: list[dict[str, Any]]) -> Iterator[str]:
-    """One line for each check and node: the last time it was made."""
-    for entry in {(entry["node"], entry["check"]): entry for entry in entries}.values():
-        measured = "<br>".join(entry["figures"]) or entry["reason"].removeprefix("Skipped: ")
-        outcome = {"skipped": "not applicable"}.get(entry["outcome"], entry["outcome"])
-        yield f"| {entry['node']} | {entry['check']} | {outcome} | {measured.replace('|', '/')} | {entry['seconds']} |"
+def _check(entry: dict[str, Any]) -> tuple[str, ...]:
+    measured = "<br>".join(entry["figures"]) or entry["reason"].removeprefix("Skipped: ")
+    outcome = {"skipped": "not applicable"}.get(entry["outcome"], entry["outcome"])
+    return entry["node"], entry["check"], outcome, measured.replace("|", "/"), str(entry["seconds"])
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _lines(tables: Tables) -> Iterator[str]:
+    for heading, rows in tables.items():
+        yield from ("", f"## {heading}") if heading else ()
+        columns = _CHECKS if heading else _MACHINES
+        yield from ("", _row(*columns), _row(*["---"] * len(columns)), *rows)
+
+
+def _parsed(text: str) -> Tables:
+    """The tables of a part as they stand in the document."""
+    tables: Tables = {}
+    heading = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        elif line.startswith("| ") and line not in (_row(*columns) for columns in (_MACHINES, _CHECKS)) and not line.startswith("| ---"):
+            tables.setdefault(heading, []).append(line)
+    return tables
+
+
+def _beside(known: Tables, new: Tables) -> Tables:
+    """The new rows, with those known of other machines; in the order of the machines."""
+    nodes = {_node(row) for row in new[""]}
+    kept = {heading: [row for row in rows if _node(row) not in nodes] for heading, rows in known.items()}
+    headings = dict.fromkeys(["", *(heading for heading, rows in kept.items() if rows), *new])
+    return {heading: sorted([*kept.get(heading, []), *new.get(heading, [])], key=_node) for heading in headings}
+
+
+def _node(row: str) -> str:
+    return row.split(" | ")[0].removeprefix("| ")
