@@ -24,6 +24,7 @@ from .admission_topology import Affinity, BadDistances, Hints, Policy
 from .cpuset import CpuSet
 from .errors import InvalidInput
 from .kubelet_merge import EVICTION_DEFAULTS
+from .kubelet_rules import NUMA_IDS
 from .kubelet_tables import GATES
 from .kubelet_view import as_kubelet
 from .pods import CPU, GUARANTEED, HUGEPAGES, MEMORY, Amounts, Container, Pod, combined, describe
@@ -40,7 +41,6 @@ HANGS, CRASHES = "KubeletHangs", "KubeletCrashes"
 POD_LEVEL_MANAGERS, NO_MEMORY_REQUEST_IS_FINE = 36, 37
 
 DEFAULT_MAX_PODS = 110
-NUMA_IDS = 64  # kubelet's sets of NUMA nodes are 64 bits
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def node_of(topology: Topology, configuration: Mapping[str, Any], minor: int, de
     :raises InvalidInput: an amount in the configuration is none, or kubelet makes nothing of this machine
     """
     seen = as_kubelet(topology)
-    _check_ids(seen)
+    _check_ids(seen, configuration)
     cpus = cpus_of(seen)
     numa_nodes = sum(1 << node.id for node in seen.numa_nodes)
     options = admission_cpu.options_of(configuration, minor)
@@ -184,12 +184,13 @@ def node_of(topology: Topology, configuration: Mapping[str, Any], minor: int, de
     )
 
 
-def _check_ids(seen: Topology) -> None:
+def _check_ids(seen: Topology, configuration: Mapping[str, Any]) -> None:
     """What kubelet must be able to tell apart.
 
     :raises InvalidInput: it finds no CPUs, or has no room for the number of a NUMA node in its sets of them
     """
-    beyond = [node.id for node in seen.numa_nodes if not 0 <= node.id < NUMA_IDS]
+    aligns = (configuration.get("topologyManagerPolicy") or "none") != "none" or configuration.get("memoryManagerPolicy") == "Static"
+    beyond = [node.id for node in seen.numa_nodes if node.id < 0 or (node.id >= NUMA_IDS and aligns)]
     if beyond or not seen.cores:
         found = "NUMA nodes %s, and it can't count beyond 0 to %d" % (", ".join(map(str, beyond)), NUMA_IDS - 1) if beyond else "no CPUs"
         raise InvalidInput("kubelet would find %s on this machine." % found, "Its managers don't work there: no pod can be predicted.")

@@ -257,6 +257,15 @@ def _topology_policy(topology: Topology, policy: Policy, minor: int, notes: Note
     chosen = policy.topology_manager_policy or policy.defaults.topology_manager_policy
     options = {name: value for name, value in policy.topology_manager_policy_options.items() if value != "false"}
     topology = as_kubelet(topology)
+    beyond = [node.id for node in topology.numa_nodes if not 0 <= node.id < rules.NUMA_IDS]
+    if chosen != "none" and beyond and policy.topology_manager_policy is None:
+        notes.warning(
+            "numa_ids",
+            "kubelet's topology policies crash on NUMA nodes whose numbers aren't 0 to %d (%s here): the policy is none instead of %s."
+            % (rules.NUMA_IDS - 1, ", ".join(map(str, beyond)), chosen),
+            numa_nodes=beyond,
+        )
+        return "none", {}
     count = len(topology.numa_nodes)
     if chosen != "none" and count > rules.MAX_NUMA_NODES and policy.topology_manager_policy is None:
         notes.warning(

@@ -40,6 +40,7 @@ WORDS = {
 }
 
 OFF = {"max-allowable-numa-nodes": "8"}  # what is the same as leaving an option out; for the others it is "false"
+NUMA_IDS = 64  # kubelet keeps sets of NUMA nodes in as many bits
 MAX_NUMA_NODES = 8  # above, a topology policy other than none needs max-allowable-numa-nodes
 
 # What kubelet sets at its start, or demands under protectKernelDefaults. Source: setupKernelTunables in container_manager_linux.go.
@@ -209,6 +210,7 @@ def check(
     if configuration.get("memoryManagerPolicy") == "Static":
         _check_memory_manager(configuration, machine)
     if machine is not None:
+        _check_numa_ids(configuration, machine)
         _check_capacity(configuration, machine)
 
 
@@ -274,6 +276,27 @@ def _check_topology_manager(configuration: Mapping[str, Any], minor: int, machin
             "topologyManagerPolicy is %s on a machine with %d NUMA nodes; kubelet exits above %s."
             % (configuration["topologyManagerPolicy"], len(machine.numa_nodes), limit),
             'Choose none, or set the policy option max-allowable-numa-nodes to "%d" (from kubelet 1.31 on).' % len(machine.numa_nodes),
+        )
+
+
+def _check_numa_ids(configuration: Mapping[str, Any], machine: Machine) -> None:
+    """Numbers of NUMA nodes on which kubelet starts, and crashes when it looks for a pod's place."""
+    ids, policy = sorted(machine.numa_nodes), configuration.get("topologyManagerPolicy") or "none"
+    beyond = [id for id in ids if not 0 <= id < NUMA_IDS]
+    for what, on, right in (("topologyManagerPolicy", policy != "none", "none"),
+                            ("memoryManagerPolicy", configuration.get("memoryManagerPolicy") == "Static", "None")):  # fmt: skip
+        if beyond and on:
+            raise InvalidInput(
+                "%s is %s, and kubelet crashes on NUMA nodes whose numbers aren't 0 to %d (%s here)."
+                % (what, configuration[what], NUMA_IDS - 1, ", ".join(map(str, beyond))),
+                "Set %s: %s." % (what, right),
+            )
+    closest = (configuration.get("topologyManagerPolicyOptions") or {}).get("prefer-closest-numa-nodes", "false")
+    if policy in ("best-effort", "restricted") and TRUTH_WORDS.get(str(closest)) and ids != list(range(len(ids))):
+        raise InvalidInput(
+            "prefer-closest-numa-nodes is on, and kubelet crashes with it where numbers of NUMA nodes have gaps (%s here)."
+            % ", ".join(map(str, ids)),
+            "Leave the option out.",
         )
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
 from strategies import GIB, make_topology, topologies
 
+from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_rules as rules
 from ansible_collections.gpufleet.node.plugins.module_utils.core.admission import node_of
 from ansible_collections.gpufleet.node.plugins.module_utils.core.admission_machine import cpu_count, cpus_of
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_view import as_kubelet, cores_by_id
+from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
+from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import CPU_ONLY, Topology
 
 TWO_SOCKETS = make_topology(packages=2, cores=2, threads=2, memory=GIB, gpus_per_node=1)
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+CLOSEST = {"topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true"}}
+MEMORY = {"systemReserved": {"memory": "1Gi"}, "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}
 
 
 def by_id(topology: Topology, core_ids: dict[int, int], numa: bool = True) -> list[str] | None:
@@ -88,5 +94,64 @@ def test_predictions_rest_on_the_view() -> None:
 )
 def test_what_kubelet_makes_nothing_of_is_not_predicted(topology: Topology, sentence: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        node_of(topology, STATIC, 37, {})
+        node_of(topology, {**STATIC, "topologyManagerPolicy": "best-effort"}, 37, {})
     assert sentence in refusal.value.problem
+
+
+def test_without_topology_policy_numbers_of_nodes_may_be_large() -> None:
+    assert node_of(make_topology(packages=2, cores=2, threads=1, memory=GIB, node_ids=(0, 64)), STATIC, 37, {}).numa_nodes == 1 | 1 << 64
+
+
+# kubelet 1.37 was seen to crash on these at the first pod with CPUs of its own.
+@pytest.mark.parametrize(
+    ("ids", "configuration", "problem"),
+    [
+        ((0, 64), {"topologyManagerPolicy": "best-effort"}, "topologyManagerPolicy is best-effort, and kubelet crashes on NUMA nodes"),
+        ((-1,), {"topologyManagerPolicy": "single-numa-node"}, "whose numbers aren't 0 to 63 (-1 here)."),
+        ((0, 64), {"memoryManagerPolicy": "Static", **MEMORY}, "memoryManagerPolicy is Static, and kubelet crashes on NUMA nodes"),
+        ((0, 3), {"topologyManagerPolicy": "restricted", **CLOSEST}, "where numbers of NUMA nodes have gaps (0, 3 here)."),
+        ((0, 64), {"topologyManagerPolicy": "none"}, ""),
+        ((0, 3), {"topologyManagerPolicy": "single-numa-node", **CLOSEST}, ""),
+        ((0, 1), {"topologyManagerPolicy": "restricted", **CLOSEST}, ""),
+    ],
+)
+def test_numbers_of_nodes_on_which_kubelet_crashes_are_refused(ids: tuple[int, ...], configuration: dict[str, Any], problem: str) -> None:
+    machine = rules.Machine(CpuSet((0, 1)), 1, 2 * GIB, dict.fromkeys(ids, (GIB, 0)), len(ids))
+    if not problem:
+        rules.check(configuration, 37, machine)
+        return
+    with pytest.raises(InvalidInput) as refusal:
+        rules.check(configuration, 37, machine)
+    assert problem in refusal.value.problem
+
+
+def test_the_plan_keeps_off_what_crashes() -> None:
+    def chosen(ids: tuple[int, ...], **variables: Any) -> tuple[str, dict[str, str], set[str]]:
+        topology = make_topology(packages=4, node_ids=ids, memory=8 * GIB)
+        near = {ids[0]: 10, ids[1]: 12, ids[2]: 32, ids[3]: 32}
+        nodes = tuple(dataclasses.replace(node, distances=near if node.id == ids[0] else node.distances) for node in topology.numa_nodes)
+        plan = build_plan(topology.replace(numa_nodes=nodes), policy_from_variables(variables))
+        configuration = plan.kubelet["configuration"]
+        return (
+            configuration["topologyManagerPolicy"],
+            configuration.get("topologyManagerPolicyOptions", {}),
+            {note.code for note in plan.notes} & {"numa_ids"},
+        )
+
+    best_effort = {"topology_manager_policy": "best-effort"}
+    assert chosen((0, 1, 2, 70), profile="aligned", memory_manager_policy="None") == ("none", {}, {"numa_ids"})
+    assert chosen((0, 1, 2, 3), **best_effort)[1] == {"prefer-closest-numa-nodes": "true"}
+    assert chosen((0, 1, 2, 4), **best_effort) == ("best-effort", {}, set())
+    with pytest.raises(InvalidInput, match="whose numbers aren't 0 to 63"):
+        chosen((0, 1, 2, 70), **best_effort)
+
+
+def test_a_machine_that_kubelet_makes_nothing_of_gets_no_configuration() -> None:
+    reference = make_topology(packages=2, cores=2, threads=2, memory=8 * GIB)
+    with pytest.raises(InvalidInput, match="kubelet would find no CPUs"):
+        build_plan(reference.replace(kubelet_cores=()), policy_from_variables({}))
+    with pytest.raises(InvalidInput, match="its memory manager can't be Static here"):
+        build_plan(reference.replace(has_numa=False), policy_from_variables({"profile": "aligned"}))
+    merged = (CpuSet.parse("0-1,4-5"), CpuSet.parse("2-3,6-7"))
+    notes = {note.code: note.message for note in build_plan(reference.replace(kubelet_cores=merged), policy_from_variables({})).notes}
+    assert "multiples of 4 CPUs" in notes["whole_core_requests"] and "one of 2 cores, not 4" in notes["cores_by_id"]
