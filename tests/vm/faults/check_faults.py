@@ -130,12 +130,15 @@ def test_connection_lost(node: FaultyNode, figure: Figure) -> None:
         "systemctl enable -q fault"
     )
     try:
-        rebooted = node.play("site.yml", gpufleet_reboot="when_needed", gpufleet_reboot_timeout=900)
+        # An argument that it surely wasn't booted with: what it was, the cut before this decided.
+        changed = {"gpufleet_kernel_arguments": ["printk.devkmsg=on"]}
+        rebooted = node.play("site.yml", **changed, gpufleet_reboot="when_needed", gpufleet_reboot_timeout=900)
         assert rebooted.status == 0, rebooted.output
-        assert "isolcpus" in node.run("ls /run/dropped && cat /proc/cmdline")
+        assert "printk.devkmsg=on" in node.run("ls /run/dropped && cat /proc/cmdline")
     finally:
         node.run(f"systemctl disable -q fault; rm -f {unit} /root/drop-ssh; systemctl daemon-reload")
-    _unchanged(node)
+    _unchanged(node, **changed)
+    _converges(node)
     figure(f"rebooted and verified in {rebooted.seconds:.0f} s")
 
 
