@@ -16,7 +16,8 @@ description:
   - Kernel values are written back, except the affinities of interrupts after a reboot, since their numbers belong to other devices then.
   - Then C(/var/lib/gpufleet) is emptied, and a later run keeps originals afresh. When the module fails, it is kept; mend what the
     message says and run the module again.
-  - Nothing reboots and no kubelet restarts. No packages were installed, so none are removed.
+  - Nothing reboots and no kubelet restarts. Packages that were installed for C(gpufleet_batch_install_allocators) are listed in
+    RV(packages) and stay, since others may need them by now.
 extends_documentation_fragment: [gpufleet.node.root, gpufleet.node.applies]
 seealso:
   - module: gpufleet.node.node_verify
@@ -42,13 +43,23 @@ left:
   sample:
     - path: /etc/fstab
       diff: "--- before\n+++ after\n@@ -1 +1,2 @@\n /dev/sda1 / ext4 defaults 0 1\n+/dev/sdb1 /data xfs defaults 0 2"
+packages:
+  description: Packages that a run installed, with those that they needed, and that are still there.
+  returned: success
+  type: list
+  elements: str
+  sample: [libjemalloc2]
 findings:
   description: What is not as it was, one entry each.
   returned: success
   type: list
   elements: dict
   sample:
-    - {item: running kernel command line, status: pending, path: "", message: "isolcpus: differs from ... until the next boot"}
+    - item: running kernel command line
+      status: pending
+      path: ""
+      message: "isolcpus: differs from what the node is configured to boot with, until the next boot"
+      until: reboot
 in_place:
   description: How many items are as they were.
   returned: success

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, Mapping, Optional, Tuple
 
+from .change import Installs
 from .errors import InvalidInput
 
 MULTIARCH = {
@@ -34,11 +35,20 @@ ALLOCATORS = {
     "tcmalloc": Allocator("libtcmalloc_minimal.so.4", {"debian": "libtcmalloc-minimal4", "redhat": "gperftools-libs"}),
 }
 _INSTALL = {"debian": ("apt-get", "install", "--yes", "--no-install-recommends"), "redhat": ("dnf", "install", "-y")}
+_LISTING = {
+    "debian": ("dpkg-query", "--show", r"--showformat=${db:Status-Status} ${Package}\n"),
+    "redhat": ("rpm", "--query", "--all", r"--queryformat=installed %{NAME}\n"),
+}
 
 
 def install_command(allocator: str, family: str) -> Tuple[str, ...]:
     """The command that installs the distribution's package."""
     return (*_INSTALL[family], ALLOCATORS[allocator].packages[family])
+
+
+def installs(allocator: str, family: str) -> Installs:
+    """What that command brings to the node, so that it can be listed later."""
+    return Installs(ALLOCATORS[allocator].packages[family], _LISTING[family])
 
 
 def library_path(allocator: str, architecture: str, family: str) -> str:

@@ -81,12 +81,20 @@ class KernelValue(NamedTuple):
     tied: Tuple[str, ...] = ()
 
 
+class Installs(NamedTuple):
+    """A package that a command installs. ``listing`` is the command that prints "installed NAME" for each package that is there."""
+
+    package: str
+    listing: Tuple[str, ...]
+
+
 class Effect(NamedTuple):
     """A state that commands bring about, seen in a file or in a read-only command's output.
 
     ``probe`` is a path, or an argument vector (run on a live root only). ``satisfied`` judges its text (None: absent).
     ``command`` mends it, on a live root; elsewhere it is listed as pending. Without a command, ``unmet`` and ``message`` say what holds
-    until somebody acts (pending until reboot, owned by someone else).
+    until somebody acts (pending until reboot, owned by someone else). ``installs`` goes with a command that installs the package of the
+    file ``probe``: rollback lists it.
     """
 
     item: str
@@ -96,6 +104,7 @@ class Effect(NamedTuple):
     unmet: str = DRIFT
     message: str = ""
     until: str = ""
+    installs: Optional[Installs] = None
 
 
 class Observation(NamedTuple):

@@ -122,6 +122,7 @@ def rollback_lines(result: Mapping[str, Any]) -> List[str]:
         *_labelled("as at first", "%d items" % result["in_place"]),
         *_grouped("pending", [finding for finding in findings if finding["status"] == PENDING]),
         *_grouped("someone else's", [finding for finding in findings if finding["status"] == FOREIGN]),
+        *(_labelled("left installed", ", ".join(result["packages"])) if result["packages"] else ()),
         *(line for left in result["left"] for line in ("", left["path"], *left["diff"].splitlines())),
         *_labelled("next", _when_it_suits(result) or "nothing"),
     ]

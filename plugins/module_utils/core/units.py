@@ -150,8 +150,13 @@ def _library(service: Service, units: Units, reading: Reading) -> Optional[str]:
 def _allocators(units: Units, reading: Reading) -> Iterator[Artifact]:
     for allocator in sorted({service.allocator for service in units.all if service.allocator}):
         path = allocators.library_path(allocator, units.architecture, reading.family)
-        install = allocators.install_command(allocator, reading.family)
-        yield Effect("%s is installed" % allocator, path, lambda text: text is not None, install)
+        yield Effect(
+            "%s is installed" % allocator,
+            path,
+            lambda text: text is not None,
+            allocators.install_command(allocator, reading.family),
+            installs=allocators.installs(allocator, reading.family),
+        )
 
 
 # Links and live state -------------------------------------------------------------------------------------------------------------------

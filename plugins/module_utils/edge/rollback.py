@@ -33,4 +33,6 @@ def _rollback(root: str, check_mode: bool) -> Dict[str, Any]:
     with nullcontext() if check_mode else locked(node):
         done = roll_back(Node.at(root), check_mode)
     left = [{"path": path, "diff": difference} for path, difference in sorted(done.left.items())]
-    return dict(report(done.outcome.findings), changed=done.outcome.changed, diff=unified(done.outcome.found), left=left)
+    return dict(
+        report(done.outcome.findings), changed=done.outcome.changed, diff=unified(done.outcome.found), left=left, packages=done.packages
+    )

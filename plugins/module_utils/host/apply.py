@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..core.change import (
     COMMAND,
@@ -275,10 +275,21 @@ def _inspect_effect(artifact: Effect, node: Node) -> Finding:
     return Finding(artifact.item, DRIFT, message=artifact.message, command=artifact.command)
 
 
+def _remember_effect(artifact: Effect, finding: Finding, node: Node) -> None:
+    if artifact.installs and isinstance(artifact.probe, str):
+        node.store.remember_packages(artifact.probe, [artifact.installs.package])
+
+
 def _mend_effect(artifact: Effect, finding: Finding, node: Node) -> Tuple[Finding, bool]:
     if artifact.command is None:  # a drift that only a person can mend
         return finding, False
-    node.command.run(artifact.command)
+    before = _installed(artifact, node)
+    try:
+        node.command.run(artifact.command)
+    finally:
+        if before and isinstance(artifact.probe, str):  # now by their real names, with those that they need
+            node.store.remember_packages(artifact.probe, sorted(_installed(artifact, node) - before))
+            node.store.save()
     if not artifact.satisfied(_probe(artifact, node)):
         raise CommandFailed(
             '"%s" ended well, but %s still isn\'t so.' % (" ".join(artifact.command), artifact.item),
@@ -287,12 +298,18 @@ def _mend_effect(artifact: Effect, finding: Finding, node: Node) -> Tuple[Findin
     return _done(finding)
 
 
+def _installed(artifact: Effect, node: Node) -> FrozenSet[str]:
+    """The packages on the node, where the effect is to bring one and the node can say."""
+    lines = (node.command.query(artifact.installs.listing) or "").splitlines() if artifact.installs else []
+    return frozenset(name for state, _space, name in (line.partition(" ") for line in lines) if state == "installed")
+
+
 def _inspect_observation(artifact: Observation, node: Node) -> Finding:
     return Finding(artifact.item, artifact.status, message=artifact.message, until=artifact.until)
 
 
 def nothing_to_remember(artifact: Any, finding: Finding, node: Node) -> None:
-    """Effects leave nothing of ours, and observations change nothing."""
+    """What leaves nothing of ours on the node."""
 
 
 def _leave(artifact: Artifact, finding: Finding, node: Node) -> Tuple[Finding, bool]:
@@ -311,6 +328,6 @@ KINDS: Dict[type, Kind] = {
     File: Kind(_inspect_file, _remember_file, _mend_file),
     Link: Kind(_inspect_link, _remember_link, _mend_link),
     KernelValue: Kind(_inspect_kernel, _remember_kernel, _mend_kernel),
-    Effect: Kind(_inspect_effect, nothing_to_remember, _mend_effect),
+    Effect: Kind(_inspect_effect, _remember_effect, _mend_effect),
     Observation: Kind(_inspect_observation, nothing_to_remember, _leave),
 }

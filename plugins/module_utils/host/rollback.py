@@ -14,7 +14,7 @@ import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..core.change import (
     COMMAND,
@@ -64,10 +64,12 @@ class FirstValue:
 
 @dataclass
 class RolledBack:
-    """``outcome`` of every step; ``left`` maps a path that somebody else changed to the difference from its original."""
+    """``outcome`` of every step; ``left`` maps a path that somebody else changed to the difference from its original; ``packages`` were
+    installed by us and stay, since others may need them by now."""
 
     outcome: Outcome
     left: Dict[str, str]
+    packages: List[str]
 
 
 def roll_back(node: Node, check_mode: bool = False) -> RolledBack:
@@ -81,12 +83,13 @@ def roll_back(node: Node, check_mode: bool = False) -> RolledBack:
     steps = list(_steps(node))
     outcome = apply(steps, node, check_mode, _KINDS)
     left = {finding.path: summary_diff(finding) for finding in outcome.findings if finding.status == FOREIGN and finding.path}
+    packages = sorted({name for path, names in node.store.packages.items() if node.root.exists(path) for name in names})
     if not check_mode:
         _remove_folders(node)
         if not any(finding.until == COMMAND and _is_file(step) for step, finding in zip(steps, outcome.findings)):
             node.store.forget()
             shutil.rmtree(os.path.dirname(node.root.local(REFUSED)), ignore_errors=True)
-    return RolledBack(outcome, left)
+    return RolledBack(outcome, left, packages)
 
 
 def _steps(node: Node) -> Iterator[Any]:

@@ -1,6 +1,7 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What was on the node before us: first originals of files and links, first values of kernel settings, in /var/lib/gpufleet.
+"""What was on the node before us: first originals of files and links, first values of kernel settings, in /var/lib/gpufleet. And which
+packages came with us.
 
 ``state.json`` is written before the first write of a run, atomically; originals lie beside it by their SHA-256. So at any moment,
 power loss included, a path holds its original, what an earlier run wrote, or what the state says this run was going to write. Anything
@@ -18,7 +19,7 @@ import shutil
 import stat
 import time
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from ..core.errors import GpufleetError, UnreadableRoot, WriteFailed
 from .files import failure, missing_folders, remove, write_atomic
@@ -38,7 +39,8 @@ def digest(text: str) -> str:
 
 class Store:
     """The state below one root. ``files``: path to {original, written, before, foreign}; ``kernel``: path to its first value;
-    ``folders`` we made; ``boot_id`` of the boot that interrupt numbers belong to.
+    ``folders`` we made; ``packages``: path of a file that was missing to the packages that were installed for it; ``boot_id`` of the boot
+    that interrupt numbers belong to.
 
     ``original`` is null (absent), {link: target} or {sha256, mode, uid, gid}; ``written`` is the SHA-256 of what we wrote,
     "link:TARGET", or null when we took the path away; ``before`` is the same of what the last write found, and ``foreign`` says that
@@ -54,6 +56,7 @@ class Store:
             self.files: Dict[str, Dict[str, Any]] = {path: {**known} for path, known in state.get("files", {}).items()}
             self.kernel: Dict[str, str] = {**state.get("kernel", {})}
             self.folders: List[str] = [*state.get("folders", [])]
+            self.packages: Dict[str, List[str]] = {path: [*names] for path, names in state.get("packages", {}).items()}
             self.boot_id = (root.read(BOOT_ID) or "").strip()
             if state.get("boot_id", self.boot_id) != self.boot_id:
                 self.kernel = {path: value for path, value in self.kernel.items() if not _OF_ONE_INTERRUPT.match(path)}
@@ -76,6 +79,12 @@ class Store:
         """Keep the first value of a kernel setting."""
         if path not in self.kernel:
             self.kernel[path] = value
+            self._dirty = True
+
+    def remember_packages(self, path: str, names: Sequence[str]) -> None:
+        """Note which packages are installed for a file that is missing."""
+        if self.packages.get(path) != list(names):
+            self.packages[path] = list(names)
             self._dirty = True
 
     def original_text(self, path: str) -> Optional[str]:
@@ -120,12 +129,19 @@ class Store:
             local = self._root.local("%s/%s" % (FOLDER, name))
             if name not in (_LOCK, _SET_ASIDE):
                 shutil.rmtree(local) if os.path.isdir(local) and not os.path.islink(local) else remove(local)
-        self.files, self.kernel, self.folders, self._dirty = {}, {}, [], False
+        self.files, self.kernel, self.folders, self.packages, self._dirty = {}, {}, [], {}, False
 
     def save(self) -> None:
         """Write the state when it has news."""
         if self._dirty:
-            state = {"boot_id": self.boot_id, "files": self.files, "folders": self.folders, "kernel": self.kernel, "schema": 1}
+            state = {
+                "boot_id": self.boot_id,
+                "files": self.files,
+                "folders": self.folders,
+                "kernel": self.kernel,
+                "packages": self.packages,
+                "schema": 1,
+            }
             write_atomic(self._path, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode(), 0o600)
             self._dirty = False
 

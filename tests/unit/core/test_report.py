@@ -127,6 +127,10 @@ def test_hundreds_of_interrupts_are_no_hundreds_of_lines() -> None:
 
 
 def test_a_roll_back_names_what_waits() -> None:
-    lines = rollback_lines({**result(reboot_required=True), "changed": True, "in_place": 7, "findings": [PENDING], "left": []})
+    rolled_back = {**result(reboot_required=True), "changed": True, "in_place": 7, "findings": [PENDING], "left": [], "packages": []}
+    lines = rollback_lines(rolled_back)
     assert lines[0].endswith("what was still ours")
     assert lines[-1].endswith("reboot when it suits")
+    assert set(rollback_lines({**rolled_back, "packages": ["jemalloc", "libunwind"]})) - set(lines) == {
+        "left installed     jemalloc, libunwind"
+    }

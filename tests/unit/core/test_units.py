@@ -228,6 +228,7 @@ def test_allocators(allocator: str, architecture: str, family: str, path: str, p
     install = effect(wanted(Units(architecture, "/bin/n", True, SLICE, (service,)), family=family), f"{allocator} is installed")
     assert install.probe == path and install.command is not None and install.command[-1] == package
     assert not install.satisfied(None) and install.unmet == DRIFT
+    assert install.installs is not None and install.installs.package == package
 
 
 def test_settings_of_allocators_are_variables() -> None:

@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from killing import run_killed
 
-from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, File, KernelValue, Link, always
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import (
+    FOREIGN,
+    PENDING,
+    Effect,
+    File,
+    Installs,
+    KernelValue,
+    Link,
+    always,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, UnreadableRoot, WriteFailed
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import merge
 from ansible_collections.gpufleet.node.plugins.module_utils.core.sysctl import artifacts as sysctl_artifacts
@@ -443,3 +452,76 @@ def test_the_plan_of_nothing_finds_nothing_after_it(root):
         section = {name: NOTHING[name] for name in concern.sections}
         found = inspect(concern.artifacts(section, concern.read(node.root, node.command, section)), node)
         assert not [finding for finding in found if finding.status == "drift"], concern.name
+
+
+# Packages ---------------------------------------------------------------------------------------------------------------
+
+LIBRARY = "/usr/lib/libj.so"
+
+
+def install(root, command, listing="cat"):
+    """Apply what a service's allocator asks for. ``command`` is a stand-in for the package manager, and the file ``packages`` its list."""
+    node = Node.at(str(root))
+    node.command.live = True
+    there = str(root / "packages")
+    script = command.format(library=root / LIBRARY[1:], packages=there)
+    wanted = Effect(
+        "j is installed", LIBRARY, lambda text: text is not None, ("sh", "-c", script), installs=Installs("libj2", (listing, there))
+    )
+    (root / "usr/lib").mkdir(parents=True, exist_ok=True)
+    return apply([wanted], node)
+
+
+@pytest.fixture
+def packaged(root):
+    write(root, "/packages", "installed base\nconfig-files libunwind\n")
+    return root
+
+
+INSTALL = "touch {library}; printf 'installed libj2t64\\ninstalled base\\ninstalled libunwind\\n' > {packages}"
+
+
+def test_packages_that_came_with_us_are_listed_and_stay(packaged):
+    assert install(packaged, INSTALL).changed
+    assert back(packaged, check_mode=True).packages == ["libj2t64", "libunwind"]
+    assert back(packaged).packages == ["libj2t64", "libunwind"] and (packaged / LIBRARY[1:]).exists()
+    assert back(packaged).packages == [] and memory(packaged) == []
+
+
+def test_a_package_that_was_there_before_is_not_ours(packaged):
+    write(packaged, LIBRARY, "")
+    assert not install(packaged, INSTALL).changed
+    assert back(packaged).packages == []
+
+
+def test_a_package_that_somebody_removed_since_is_not_listed(packaged):
+    install(packaged, INSTALL)
+    (packaged / LIBRARY[1:]).unlink()
+    assert back(packaged).packages == []
+
+
+def test_a_package_that_could_not_be_installed_and_came_from_somebody_else_later_is_not_ours(packaged):
+    with pytest.raises(GpufleetError, match="status 100"):
+        install(packaged, "exit 100")
+    write(packaged, LIBRARY, "")
+    assert back(packaged).packages == []
+
+
+def test_without_a_list_of_packages_the_one_that_was_asked_for_is_named(packaged):
+    install(packaged, INSTALL, listing="no-such-program")
+    assert back(packaged).packages == ["libj2"]
+
+
+INSTALLING = """
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import Effect, Installs
+from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply
+node, path = Node.at(sys.argv[1]), "/usr/lib/libj.so"
+node.command.live = True
+command = ("sh", "-c", "mkdir -p %s/usr/lib; touch %s%s; kill -9 $PPID" % (sys.argv[1], sys.argv[1], path))
+apply([Effect("j", path, lambda text: text is not None, command, installs=Installs("libj2", ("cat", sys.argv[1] + "/packages")))], node)
+"""
+
+
+def test_a_kill_while_a_package_is_installed_leaves_it_listed(packaged):
+    run_killed(INSTALLING, packaged, 0, ())
+    assert (packaged / LIBRARY[1:]).exists() and back(packaged).packages == ["libj2"]
