@@ -1,6 +1,6 @@
 """Build the oracle for a minor of kubelet, and ask it. Binaries and everything else that go makes lie outside the tree.
 
-    python tests/oracle/driver.py    build the newest and say what keeps it from answering here, if anything
+python tests/oracle/driver.py    build the newest and say what keeps it from answering here, if anything
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ from typing import Any, Mapping, Optional, Type
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "oracle"
+
+
+# What go says where it can't get a module, or a toolchain that is new enough.
+OUT_OF_REACH = (
+    r"dial tcp|no such host|connection (refused|reset)|i/o timeout|deadline exceeded|TLS handshake|x509: |: 5\d\d |40[37] "
+    r"|lookup disabled by GOPROXY|toolchain not available|requires go >="
+)
 
 
 class Unavailable(Exception):
@@ -62,7 +69,7 @@ def reached(minor: int, environment: Mapping[str, str]) -> bool:
     )
     if result.returncode == 0:
         return True
-    if re.search(r"dial tcp|no such host|connection (refused|reset)|i/o timeout|TLS handshake|: 5\d\d |40[37] ", result.stderr):
+    if re.search(OUT_OF_REACH, result.stderr):
         return False
     raise subprocess.CalledProcessError(result.returncode, listing, stderr=result.stderr)
 
