@@ -52,10 +52,12 @@ kubelet-tables: venv ## write kubelet's options and feature gates by minor from 
 
 oracle: venv ## what we say of kubelet against the newest kubelet's own code: minutes, and ten more to build it once (go, the module proxy)
 	$(BIN)/python tests/oracle/machine_agreement.py --newest
+	$(BIN)/python tests/oracle/configuration_agreement.py --newest
 	$(BIN)/python tests/oracle/agreement.py --newest --minutes 2
 
 oracle-all: venv ## the same against every kubelet that the oracle is built for, without a limit of time
 	$(BIN)/python tests/oracle/machine_agreement.py
+	$(BIN)/python tests/oracle/configuration_agreement.py
 	$(BIN)/python tests/oracle/agreement.py
 
 variables: $(VENV)/.run ## write the table of variables in README.md from the code
