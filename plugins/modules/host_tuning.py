@@ -51,13 +51,13 @@ author: [gpufleet contributors (@gpufleet)]
 EXAMPLES = r"""
 - name: Apply the plan
   gpufleet.node.host_tuning:
-    sysctl: "{{ gpufleet_plan.sysctl }}"
-    transparent_hugepage: "{{ gpufleet_plan.transparent_hugepage }}"
-    hugepages: "{{ gpufleet_plan.hugepages }}"
-    governor: "{{ gpufleet_plan.governor }}"
-    swap: "{{ gpufleet_plan.swap }}"
-    limits: "{{ gpufleet_plan.limits }}"
-    confine: "{{ gpufleet_plan.confine }}"
+    sysctl: "{{ ansible_facts.gpufleet_plan.sysctl }}"
+    transparent_hugepage: "{{ ansible_facts.gpufleet_plan.transparent_hugepage }}"
+    hugepages: "{{ ansible_facts.gpufleet_plan.hugepages }}"
+    governor: "{{ ansible_facts.gpufleet_plan.governor }}"
+    swap: "{{ ansible_facts.gpufleet_plan.swap }}"
+    limits: "{{ ansible_facts.gpufleet_plan.limits }}"
+    confine: "{{ ansible_facts.gpufleet_plan.confine }}"
 
 - name: Only swap, and nothing else
   gpufleet.node.host_tuning:
@@ -79,7 +79,11 @@ findings:
   type: list
   elements: dict
   sample:
-    - {item: containerd.service, status: pending, path: "", message: "runs with its former limits until it is restarted: ..."}
+    - item: containerd.service
+      status: pending
+      path: ""
+      message: "runs with its former limits until it is restarted: systemctl restart containerd.service, when its workloads allow."
+      until: restart
 in_place:
   description: How many settings are as wanted.
   returned: success

@@ -35,7 +35,7 @@ author: [gpufleet contributors (@gpufleet)]
 EXAMPLES = r"""
 - name: Apply the plan
   gpufleet.node.interleave_service:
-    units: "{{ gpufleet_plan.units }}"
+    units: "{{ ansible_facts.gpufleet_plan.units }}"
 
 - name: Take all services of ours away
   gpufleet.node.interleave_service:
@@ -53,6 +53,7 @@ findings:
       status: pending
       path: ""
       message: runs with its earlier settings until it is restarted
+      until: restart
 in_place:
   description: How many items are in place.
   returned: success

@@ -36,7 +36,7 @@ author: [gpufleet contributors (@gpufleet)]
 EXAMPLES = r"""
 - name: Apply the plan
   gpufleet.node.irq_affinity:
-    interrupts: "{{ gpufleet_plan.interrupts }}"
+    interrupts: "{{ ansible_facts.gpufleet_plan.interrupts }}"
 
 - name: Only one NIC, irqbalance for all else
   gpufleet.node.irq_affinity:
@@ -57,14 +57,16 @@ findings:
   type: list
   elements: dict
   sample:
-    - item: interrupts of 0000:41:00.0
+    - item: interrupts of 0000:41:00.0 (IRQ 57-60)
       status: pending
       path: ""
-      message: "IRQ 57-60: the affinity is right, the move comes with the next interrupt"
-    - item: interrupts of 0000:81:00.0
+      message: the affinity is right, the next interrupt moves it
+      until: interrupt
+    - item: interrupts of 0000:81:00.0 (IRQ 90-185)
       status: not_applicable
       path: ""
-      message: "IRQ 90-185: kernel-managed, so only isolcpus=managed_irq keeps them off isolated CPUs"
+      message: kernel-managed, so only isolcpus=managed_irq keeps them off isolated CPUs
+      until: ""
 in_place:
   description: How many items are in place. Interrupts that are, count as one item per device.
   returned: success

@@ -32,7 +32,7 @@ author: [gpufleet contributors (@gpufleet)]
 EXAMPLES = r"""
 - name: Apply the plan's kernel arguments
   gpufleet.node.kernel_args:
-    kernel_arguments: "{{ gpufleet_plan.kernel_arguments }}"
+    kernel_arguments: "{{ ansible_facts.gpufleet_plan.kernel_arguments }}"
   register: boot
 
 - name: Four pages of 1 GiB on NUMA node 0, and four on node 1
@@ -57,6 +57,7 @@ findings:
       status: owned_by_someone_else
       path: ""
       message: "is somebody else's (/etc/default/grub.d/50-site.cfg); ours takes its place"
+      until: ""
 in_place:
   description: How many items are in place.
   returned: success

@@ -45,7 +45,7 @@ author: [gpufleet contributors (@gpufleet)]
 EXAMPLES = r"""
 - name: Apply the plan
   gpufleet.node.kubelet_config:
-    kubelet: "{{ gpufleet_plan.kubelet }}"
+    kubelet: "{{ ansible_facts.gpufleet_plan.kubelet }}"
 
 - name: Take our configuration out again
   gpufleet.node.kubelet_config:
@@ -58,7 +58,7 @@ findings:
   returned: success
   type: list
   elements: dict
-  sample: [{item: kubelet.service, status: pending, path: "", message: reads its configuration when it is restarted}]
+  sample: [{item: kubelet.service, status: pending, path: "", message: reads its configuration when it is restarted, until: restart}]
 drain_required:
   description: In check mode, whether pods hold CPUs or memory by state files that have to go; then the node has to be drained first.
   returned: success

@@ -46,8 +46,8 @@ author: [gpufleet contributors (@gpufleet)]
 EXAMPLES = r"""
 - name: Install the launcher
   gpufleet.node.launcher:
-    launcher: "{{ gpufleet_plan.launcher }}"
-    architecture: "{{ gpufleet_topology.architecture }}"
+    launcher: "{{ ansible_facts.gpufleet_plan.launcher }}"
+    architecture: "{{ ansible_facts.gpufleet_topology.architecture }}"
 
 - name: Run a job with its memory spread over the NUMA nodes that have CPUs
   ansible.builtin.command: numaspread -- /usr/local/bin/preprocess --all
@@ -59,12 +59,29 @@ findings:
   returned: success
   type: list
   elements: dict
-  sample: [{item: launcher, status: drift, path: "", message: is missing}]
+  sample: [{item: launcher, status: drift, path: "", message: is missing, until: ""}]
 in_place:
   description: How many items are in place.
   returned: success
   type: int
   sample: 3
+pending_commands:
+  description: Commands that would have to run on the booted node; a root other than V(/) runs none.
+  returned: success
+  type: list
+  elements: list
+  sample: [[/usr/local/bin/numaspread, --version]]
+reboot_required:
+  description: Whether something waits for the next boot. Never so here.
+  returned: success
+  type: bool
+  sample: false
+restart_required:
+  description: Always empty here.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 """
 
 from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401

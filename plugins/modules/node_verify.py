@@ -49,7 +49,7 @@ EXAMPLES = r"""
 
 - name: Ask the node what differs from a plan that is there already
   gpufleet.node.node_verify:
-    plan: "{{ gpufleet_plan }}"
+    plan: "{{ ansible_facts.gpufleet_plan }}"
     fingerprint: "{{ ansible_facts.gpufleet_topology.fingerprint }}"
   register: verdict
 
@@ -63,26 +63,42 @@ ansible_facts:
   description: The facts C(gpufleet_topology) and C(gpufleet_plan).
   returned: when no plan was given
   type: dict
+  contains:
+    gpufleet_topology:
+      description: The facts, RV(gpufleet.node.topology_facts#module:ansible_facts.gpufleet_topology).
+      type: dict
+      sample: {schema: 1, architecture: x86_64, fingerprint: 5d0c5dbd8f4fe3a1}
+    gpufleet_plan:
+      description: The plan, RV(gpufleet.node.node_plan#module:ansible_facts.gpufleet_plan).
+      type: dict
+      sample: {schema: 1, profile: colocation, fingerprint: 5d0c5dbd8f4fe3a1}
 concerns:
   description: >-
     Per concern, its items that are not in place, and how many are. C(until) says what a pending item waits for: C(reboot),
-    C(restart), C(interrupt) or C(command).
+    C(restart), C(removal), C(interrupt) or C(command). A concern that this node can't have as planned has C(refused), the reason, and
+    neither commands nor what is required.
   returned: success
   type: dict
   sample:
     tuning:
       in_place: 23
       findings:
-        - {item: vm.swappiness, status: drift, path: /proc/sys/vm/swappiness, message: "is 60, should be 0", until: ""}
+        - {item: sysctl vm.swappiness, status: drift, path: /proc/sys/vm/swappiness, message: "is 60, should be 0", until: ""}
       pending_commands: []
       reboot_required: false
       restart_required: []
+    batch:
+      in_place: 0
+      findings: []
+      refused: >-
+        Service prep wants jemalloc, and /usr/lib/x86_64-linux-gnu/libjemalloc.so.2 is not there.
+        Install libjemalloc2, or set gpufleet_batch_install_allocators: true.
 differing:
   description: Names of the concerns that drifted, or that the node refuses. Their roles have work to do.
   returned: success
   type: list
   elements: str
-  sample: [tuning]
+  sample: [tuning, batch]
 counts:
   description: How many items have each status.
   returned: success

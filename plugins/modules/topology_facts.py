@@ -52,7 +52,7 @@ EXAMPLES = r"""
 
 - name: Show the free hugepages of NUMA node 0
   ansible.builtin.debug:
-    msg: "{{ (gpufleet_topology.numa_nodes | selectattr('id', 'eq', 0) | first).hugepages }}"
+    msg: "{{ (ansible_facts.gpufleet_topology.numa_nodes | selectattr('id', 'eq', 0) | first).hugepages }}"
 """
 
 RETURN = r"""
@@ -186,7 +186,7 @@ ansible_facts:
           type: list
           elements: dict
           sample:
-            - address: 0000:02:00.0
+            - address: "0000:02:00.0"
               vendor: 10de
               device: "2330"
               pci_class: "030200"
@@ -220,12 +220,12 @@ ansible_facts:
           description: Network devices by PCI address, with the fields of C(gpus).
           type: list
           elements: dict
-          sample: [{address: 0000:05:00.0, vendor: 15b3, device: "1021", name: eth2, speed_mbps: 400000, numa_node: 0}]
+          sample: [{address: "0000:05:00.0", vendor: 15b3, device: "1021", name: eth2, speed_mbps: 400000, numa_node: 0}]
         nvmes:
           description: NVMe drives by PCI address, with the fields of C(gpus).
           type: list
           elements: dict
-          sample: [{address: 0000:07:00.0, vendor: 144d, device: a80a, name: nvme0, numa_node: 0, pci_root: pci0000:00}]
+          sample: [{address: "0000:07:00.0", vendor: 144d, device: a80a, name: nvme0, numa_node: 0, pci_root: pci0000:00}]
         shared_roots:
           description: PCI roots with GPUs and NVMe drives below them, so that I/O and DMA share their bandwidth.
           type: list
@@ -238,7 +238,7 @@ ansible_facts:
           type: list
           elements: dict
           sample:
-            - device: 0000:07:00.0
+            - device: "0000:07:00.0"
               kind: nvme
               interrupts: [{irq: 148, affinity: "0,192", effective_affinity: "0", action: nvme0q1}]
         boot:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from module_answer import answer_of
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core import topology as model
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json
 from ansible_collections.gpufleet.node.plugins.modules import topology_facts
 from machines.build import build, load
 
-MODULE = "ansible_collections.gpufleet.node.plugins.modules.topology_facts"
-
 
 def run(options: dict[str, Any]) -> dict[str, Any]:
     """What the module answers to these options."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = json.dumps({"ANSIBLE_MODULE_ARGS": options})
-    done = subprocess.run([sys.executable, "-m", MODULE], input=arguments, env=environment, capture_output=True, text=True, check=False)
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return answer_of("topology_facts", options)
 
 
 def test_it_answers_in_check_mode_too(tmp_path: Path) -> None:
