@@ -108,7 +108,7 @@ restart_required:
   sample: [containerd.service]
 """
 
-from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401  # pylint: disable=unused-import
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.reconcile import reconcile
 from ansible_collections.gpufleet.node.plugins.module_utils.host.tuning import CONCERN
 

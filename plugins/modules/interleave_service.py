@@ -78,7 +78,7 @@ restart_required:
   sample: [gpufleet-prep.service]
 """
 
-from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401  # pylint: disable=unused-import
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.reconcile import reconcile
 from ansible_collections.gpufleet.node.plugins.module_utils.host.batch import CONCERN
 

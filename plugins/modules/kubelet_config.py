@@ -94,7 +94,7 @@ restart_required:
   sample: [kubelet.service]
 """
 
-from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401  # pylint: disable=unused-import
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.kubelet import configure_kubelet
 
 

@@ -58,7 +58,7 @@ size_bytes:
   sample: 183744
 """
 
-from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401  # pylint: disable=unused-import
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.capture import capture_node
 
 

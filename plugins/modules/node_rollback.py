@@ -84,7 +84,7 @@ restart_required:
   sample: [kubelet]
 """
 
-from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401  # pylint: disable=unused-import
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.rollback import rollback
 
 

@@ -319,7 +319,7 @@ ansible_facts:
           sample: [{path: /swap.img, type: file, size_bytes: 8589930496, used_bytes: 0}]
 """
 
-from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once  # noqa: F401  # pylint: disable=unused-import
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.facts import gather
 
 
