@@ -66,7 +66,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, ansible_env: dict[str, str
     return found
 
 
-def run(environment: dict[str, str], *arguments: str) -> str:
+def run(environment: dict[str, str], *arguments: str, status: int = 0) -> str:
     command = [
         sys.executable,
         "-m",
@@ -79,7 +79,8 @@ def run(environment: dict[str, str], *arguments: str) -> str:
         *arguments,
     ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "DEPRECATION" not in done.stderr, done.stderr
     return done.stdout
 
 
@@ -118,3 +119,8 @@ def test_the_playbook_prints_a_table(tmp_path: Path, repository: Path, ansible_e
         f"pods_file={tmp_path}/pods.yml",
     )
     assert "train  main       admits   1-8,193-200" in printed and "4 on 0" in printed
+
+
+def test_the_playbook_without_pods_says_how_to_give_them(repository: Path, ansible_env: dict[str, str]) -> None:
+    said = run(ansible_env, str(repository / "playbooks" / "pod_fit.yml"), "-c", "local", status=2)
+    assert "No pods are given. Add -e pods_file=FILE with Kubernetes manifests, or -e" in said
