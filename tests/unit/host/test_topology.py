@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shlex
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,6 +240,44 @@ def test_gpus_of_the_nvidia_driver(tiny: Path) -> None:
         text = f"Model: \t\t NVIDIA\nGPU UUID: \t {uuid}\nBus Type: \t PCIe\n"
         write(tiny, {f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information": text})
     assert [(gpu.uuid, gpu.index) for gpu in read(tiny).gpus] == [("GPU-0f5e-1a", None), (None, None)]
+
+
+SMI = """#!/bin/sh
+[ "$*" = "--query-gpu=index,uuid,pci.bus_id --format=csv,noheader" ] || exit 2
+printf '%%s\\n' %s
+exit %d
+"""
+NO_DRIVER = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+    "Make sure that the latest NVIDIA driver is installed and running."
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "expected"),
+    [
+        # Its index isn't the order of addresses, its domain has eight digits, its letters are large.
+        (0, ["1, GPU-aa-1, 00000000:01:00.0", "0, GPU-AA-0, 00010000:0A:00.0"], [(1, "GPU-aa-1"), (0, "GPU-AA-0")]),
+        (0, ["0, [N/A], 00000000:01:00.0", "[N/A], GPU-b, [N/A]"], [(0, "GPU-0f5e-1a"), (None, None)]),
+        (0, ["Unable to determine the device handle for GPU0000:01:00.0: Unknown Error", "", "No devices were found"], None),
+        (0, ["0, GPU-aa, 00000000:01:00.0, more", "x, GPU-aa, 00000000:01:00.0", "0, GPU-aa, zz:01:00.0"], None),
+        (9, [NO_DRIVER], None),
+        (14, ["WARNING: infoROM is corrupted at gpu 00000000:01:00.0", "0, GPU-aa-1, 00000000:01:00.0"], None),
+    ],
+)  # fmt: skip
+def test_what_nvidia_smi_says(tiny: Path, monkeypatch: pytest.MonkeyPatch, status: int, said: list[str], expected: Any) -> None:
+    for address in ("0000:01:00.0", "10000:0a:00.0"):
+        pci(tiny, address, "030200", "10de:2330", {})
+    write(tiny, {"proc/driver/nvidia/gpus/0000:01:00.0/information": "GPU UUID: \t GPU-0f5e-1a\n"})
+    program = tiny / "opt/nvidia-smi"
+    write(tiny, {"opt/nvidia-smi": SMI % (shlex.join(said), status)})
+    program.chmod(0o755)
+    monkeypatch.setattr("ansible_collections.gpufleet.node.plugins.module_utils.host.command._PATH", f"{program.parent}:/usr/bin:/bin")
+    node = Root(str(tiny))
+    command = Command(node)
+    command.live = True
+    found = [(gpu.index, gpu.uuid) for gpu in read_topology(node, command, ("pci",)).gpus]
+    assert found == (expected or [(None, "GPU-0f5e-1a"), (None, None)])
 
 
 def test_the_user_may_name_the_gpus(tiny: Path) -> None:

@@ -23,6 +23,8 @@ _PCI_ROOT = re.compile(r"/(pci[0-9a-f]+:[0-9a-f]{2})/")
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE)
 _NUMA_STATUS_NODE = re.compile(r"^Node:\s*(\d+)\s*$", re.MULTILINE)
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader")
+# Its domain has eight digits. What a GPU doesn't tell is "[N/A]" or another word in brackets.
+_ANSWER = re.compile(r"^(\d+), *(GPU-[0-9a-fA-F-]+|\[.*?\]), *([0-9a-fA-F]+):([0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -139,19 +141,14 @@ _NAMED: Dict[str, Callable[[Root, Device], Device]] = {NIC: _nic, NVME: _nvme}
 
 
 def _nvidia_identity(root: Root, command: Command) -> Dict[str, Tuple[Optional[int], Optional[str]]]:
-    """Index and UUID of NVIDIA GPUs by address, from nvidia-smi where it runs, else the UUIDs that the driver shows."""
-    said = command.query(_QUERY)
+    """Index and UUID of NVIDIA GPUs by address: the UUIDs that the driver shows, and what nvidia-smi says where it runs."""
     found: Dict[str, Tuple[Optional[int], Optional[str]]] = {}
-    for line in (said or "").splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 3 and fields[0].isdigit():
-            domain, _colon, place = fields[2].lower().partition(":")
-            found["%04x:%s" % (int(domain, 16), place)] = (int(fields[0]), fields[1])
-    if not found:
-        for name in root.names(NVIDIA_GPUS):
-            match = _UUID.search(root.read("%s/%s/information" % (NVIDIA_GPUS, name)) or "")
-            if match:
-                found[name.lower()] = (None, match.group(1))
+    for name in root.names(NVIDIA_GPUS):
+        match = _UUID.search(root.read("%s/%s/information" % (NVIDIA_GPUS, name)) or "")
+        found[name.lower()] = (None, match.group(1) if match else None)
+    for index, uuid, domain, place in _ANSWER.findall(command.query(_QUERY) or ""):
+        address = "%04x:%s" % (int(domain, 16), place.lower())
+        found[address] = (int(index), uuid if uuid.startswith("GPU-") else found.get(address, (None, None))[1])
     return found
 
 
