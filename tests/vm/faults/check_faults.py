@@ -151,15 +151,15 @@ def test_clock(node: FaultyNode, tmp_path: Path, figure: Figure) -> None:
             node.run(f"date -s {year}-01-01 >/dev/null")
             _unchanged(node)
             assert not _waits_for_restart(node, tmp_path), year
-        changed = node.play("site.yml", gpufleet_profile="colocation")
+        changed = node.play("site.yml", gpufleet_profile="aligned")
         assert changed.status == 0 and changed.changed, changed.output
-        _unchanged(node, gpufleet_profile="colocation")
-        assert _waits_for_restart(node, tmp_path, gpufleet_profile="colocation")
+        _unchanged(node, gpufleet_profile="aligned")
+        assert _waits_for_restart(node, tmp_path, gpufleet_profile="aligned")
         node.run("systemctl restart kubelet")
     finally:
         node.run(f"date -s @{now} >/dev/null")
-    assert not _waits_for_restart(node, tmp_path, gpufleet_profile="colocation")
-    _unchanged(node, gpufleet_profile="colocation")
+    assert not _waits_for_restart(node, tmp_path, gpufleet_profile="aligned")
+    _unchanged(node, gpufleet_profile="aligned")
     figure("2001 and 2037; files written in 2037 are no drift and ask for no restart today")
 
 
