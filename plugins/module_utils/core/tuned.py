@@ -9,7 +9,7 @@ Source: tuned-profiles(7), tuned's plugin_vm, plugin_cpu and plugin_sysctl.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Set, Tuple
 
 from .change import FOREIGN, Observation
 from .sysctl import same_tokens
@@ -23,10 +23,32 @@ _OPTIONS = {
 }
 
 
-def parse(text: str) -> Tuple[Tuple[str, ...], Dict[str, str]]:
-    """A tuned.conf as (included profiles, settings); kernel parameters are keyed "sysctl.NAME". Values with variables are left out."""
+_PLUGINS = {setting: section for (section, _option), setting in _OPTIONS.items()}
+_SYSCTL = "sysctl"
+
+
+class Profile(NamedTuple):
+    """A tuned.conf. ``settings`` by our names, kernel parameters as "sysctl.NAME"; those with variables are left out.
+    ``replaced`` are the sections in which nothing of the included profiles counts (replace=1)."""
+
+    includes: Tuple[str, ...]
+    settings: Mapping[str, str]
+    replaced: FrozenSet[str]
+
+    def after(self, settings: Mapping[str, str]) -> Dict[str, str]:
+        """What holds when this profile comes after others with these settings."""
+        return {**{name: value for name, value in settings.items() if _section(name) not in self.replaced}, **self.settings}
+
+
+def _section(setting: str) -> str:
+    return _PLUGINS.get(setting, _SYSCTL)
+
+
+def parse(text: str) -> Profile:
+    """A profile from its tuned.conf."""
     includes: Tuple[str, ...] = ()
     settings: Dict[str, str] = {}
+    replaced: Set[str] = set()
     section = ""
     for line in text.split("\n"):
         line = line.strip()
@@ -37,11 +59,13 @@ def parse(text: str) -> Tuple[Tuple[str, ...], Dict[str, str]]:
             key, value = (part.strip() for part in line.split("=", 1))
             if (section, key) == ("main", "include"):
                 includes = tuple(re.split(r"[,;\s]+", value))
+            elif key == "replace":
+                replaced.update([section] if value.lower() in ("1", "true") else [])
             elif "$" not in value:
-                name = "sysctl.%s" % key.replace("/", ".") if section == "sysctl" else _OPTIONS.get((section, key))
+                name = "sysctl.%s" % key.replace("/", ".") if section == _SYSCTL else _OPTIONS.get((section, key))
                 if name:
                     settings[name] = value.strip("\"'")
-    return includes, settings
+    return Profile(includes, settings, frozenset(replaced))
 
 
 def clashes(profile: str, theirs: Mapping[str, str], section: Mapping[str, Any]) -> List[Observation]:

@@ -250,20 +250,20 @@ def _tuned(root: Root) -> Optional[Tuple[str, Mapping[str, str]]]:
     profile = " ".join((root.read("/etc/tuned/active_profile") or "").split())
     settings: Dict[str, str] = {}
     for name in profile.split():
-        settings.update(_tuned_profile(root, name))
+        settings = _tuned_profile(root, name, settings)
     return (profile, settings) if profile else None
 
 
-def _tuned_profile(root: Root, name: str, depth: int = 8) -> Dict[str, str]:
+def _tuned_profile(root: Root, name: str, settings: Dict[str, str], depth: int = 8) -> Dict[str, str]:
+    """What holds when a profile, with those that it includes, comes after others with these settings."""
     folders = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned")
     found = _texts(root, ["%s/%s/tuned.conf" % (folder, name) for folder in folders])
     if not found or not depth:
-        return {}
-    includes, own = tuned.parse(found[0][1])
-    settings: Dict[str, str] = {}
-    for included in includes:
-        settings.update(_tuned_profile(root, included, depth - 1))
-    return {**settings, **own}
+        return settings
+    profile = tuned.parse(found[0][1])
+    for included in profile.includes:
+        settings = _tuned_profile(root, included, settings, depth - 1)
+    return profile.after(settings)
 
 
 CONCERN = Concern(name="tuning", sections=tuning.SECTIONS, read=read, artifacts=tuning.artifacts)

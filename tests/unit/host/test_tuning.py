@@ -170,6 +170,23 @@ def test_tuned_is_named_where_it_wants_otherwise(tmp_path):  # F2
     assert not [item for item in of(run(root, TRAINING), FOREIGN) if item.startswith("tuned")]
 
 
+def test_a_tuned_profile_that_replaces_a_section_inherits_nothing_in_it(tmp_path):  # F18
+    parent = "[vm]\ntransparent_hugepages=always\n[sysctl]\nvm.swappiness=10\n"
+    root = put(
+        tmp_path,
+        {
+            "etc/systemd/system/multi-user.target.wants/tuned.service": "-> /usr/lib/systemd/system/tuned.service",
+            "etc/tuned/active_profile": "mine\n",
+            "etc/tuned/mine/tuned.conf": "[main]\ninclude=throughput-performance\n[vm]\nreplace=1\n[sysctl]\nreplace=0\nnet.core.somaxconn=5\n",
+            "usr/lib/tuned/throughput-performance/tuned.conf": parent,
+        },
+    )
+    clashes = [item for item in of(run(root, INFERENCE), FOREIGN) if item.startswith("tuned")]
+    assert clashes == ["tuned: sysctl.vm.swappiness"], "the parent's hugepages don't count, its sysctls do"
+    put(root, {"etc/tuned/active_profile": "mine throughput-performance\n"})
+    assert "tuned: transparent_hugepage.enabled" in of(run(root, INFERENCE), FOREIGN), "a later profile's count again"
+
+
 def test_sysctl_files_of_others_are_named_and_never_edited(tmp_path):  # F14, F16
     files = {
         "etc/sysctl.conf": "# indented, twice\n  vm.swappiness = 60\nvm.swappiness=60\n",
