@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_rules import threshold_of
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_tables import CPU_OPTIONS, TOPOLOGY_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
 
@@ -117,7 +118,7 @@ def cpu_options(rng: random.Random, minor: int, alpha: bool) -> dict[str, str]:
 def memory(rng: random.Random, topology: Topology, reserved: Json) -> Json:
     """Reserves of memory, exact where the memory manager is Static."""
     threshold = rng.choice(("100Mi", "100Mi", "64Mi", "1%", "2%"))
-    evicted = int(topology.memory_bytes * int(threshold[:-1]) / 100) if threshold.endswith("%") else int(threshold[:-2]) * MIB
+    evicted = threshold_of({"evictionHard": {"memory.available": threshold}}, topology.memory_bytes)
     kube = rng.choice((0, 0, 32)) * MIB
     places = [node for node in topology.numa_nodes if node.memory_bytes]
     chosen: Json = {"evictionHard": {"memory.available": threshold}, "systemReserved": reserved}

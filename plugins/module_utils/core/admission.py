@@ -24,7 +24,7 @@ from .admission_topology import Affinity, BadDistances, Hints, Policy
 from .cpuset import CpuSet
 from .errors import InvalidInput
 from .kubelet_merge import EVICTION_DEFAULTS
-from .kubelet_rules import NUMA_IDS
+from .kubelet_rules import NUMA_IDS, threshold_of
 from .kubelet_tables import GATES
 from .kubelet_view import as_kubelet
 from .pods import CPU, GUARANTEED, HUGEPAGES, MEMORY, Amounts, Container, Pod, combined, describe
@@ -243,11 +243,7 @@ def _eviction(memory: int, configuration: Mapping[str, Any]) -> int:
     hard = configuration.get("evictionHard")
     if not hard or configuration.get("mergeDefaultEvictionSettings"):
         hard = {**EVICTION_DEFAULTS, **(hard or {})}
-    threshold = str(hard.get("memory.available", 0))
-    if threshold.endswith("%"):
-        share = float(threshold[:-1])
-        return 0 if share in (0, 100) else int(memory * (share / 100))
-    return int(parse_quantity(threshold, "evictionHard.memory.available"))
+    return threshold_of({"evictionHard": hard}, memory)
 
 
 # --- what happens to pods -----------------------------------------------------------------------------------------------------------------

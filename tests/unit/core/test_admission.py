@@ -164,6 +164,11 @@ def test_init_containers_memory_is_free_again_when_the_pod_runs() -> None:
     assert running.memory and (at_admission, running.memory.nodes[0].used["memory"]) == (8 * GIB, 2 * GIB)
 
 
+def test_a_share_of_memory_is_a_32_bit_float_as_in_kubelet() -> None:
+    where = model.node_of(make_topology(packages=1, memory=8 * GIB), {"evictionHard": {"memory.available": "1%"}}, 37, {})
+    assert where.allocatable["memory"] == 8 * GIB - 85899344  # a hundredth would be 85899345
+
+
 def test_strictly_reserved_cpus_are_nobodys() -> None:  # A18, A19
     loose, strict = node(SMALL), node(SMALL, options="strict-cpu-reservation")
     assert loose.empty().shared == SMALL.cpus.online.bits
