@@ -86,6 +86,11 @@ def gate_rows(histories: Mapping[str, Any]) -> Dict[str, Tuple[Tuple[Any, ...], 
     return rows
 
 
+def stage_rows(histories: Mapping[str, Any], names: Iterable[str]) -> Dict[str, Tuple[Tuple[int, str], ...]]:
+    """gate → ((minor, stage), …) of these gates; the stage is "" where the gate isn't known."""
+    return {name: changes({minor: gate["stage"] if gate else "" for minor, gate in histories[name]}, "") for name in sorted(names)}
+
+
 def literal(name: str, annotation: str, comment: Iterable[str], rows: Mapping[str, Any]) -> str:
     """A table as Python source, one row a line."""
     lines = ["# %s" % line for line in comment]
@@ -125,6 +130,7 @@ def main() -> int:
     managers = {name for name in gates if name in consulted or name.startswith(("CPUManager", "MemoryManager", "TopologyManager"))}
     managers |= {name for name in gates if re.match("(CPU|Memory|Topology)Manager", name)}  # what users set by hand for them
     needs = history(answers, "dependencies")
+    linked = set(needs) | {other for steps in needs.values() for unused, others in steps for other in others or ()}
 
     stages = "Dict[str, Tuple[Tuple[int, str], ...]]"
     options = ["option: the minors at which its stage (alpha, beta, stable) changes; the first is no earlier than the oldest known."]
@@ -154,6 +160,16 @@ def main() -> int:
             "Dict[str, Tuple[Tuple[int, Tuple[str, ...]], ...]]",
             depends,
             {name: tuple((minor, tuple(gates or ())) for minor, gates in steps) for name, steps in needs.items()},
+        )
+        + "\n"
+        + literal(
+            "GATE_STAGES",
+            stages,
+            [
+                "gate: its stage (alpha, beta, stable, deprecated), where it changes: AllAlpha and AllBeta go by it. Of managers' gates,",
+                "and of those that need others or are needed.",
+            ],
+            stage_rows(history(answers, "gates"), managers | linked),
         ),
     )
     print("kubelet %s: %d feature gates, %d of them the resource managers'" % (", ".join(VERSIONS), len(gates), len(managers)))

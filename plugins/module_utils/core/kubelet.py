@@ -53,7 +53,8 @@ class Reading:
     there; ``merged`` other main files that still hold keys of ours; ``texts`` what lies there that kubelet reads at its start.
     ``states`` are the texts of kubelet's state files by name, ``machine`` what kubelet holds them against (kubelet_state.Machine),
     ``users`` pods that hold CPUs or memory by them, in words. ``stale``: kubelet has been running since before its configuration was last
-    written. ``restarts``: the plan has it restarted here. ``program`` checks the state files at boot, run by ``interpreter``.
+    written. ``restarts``: the plan has it restarted here. ``program`` checks the state files at boot, run by ``interpreter``. ``sysctls``:
+    the kernel's values of what kubelet may demand, where one of its files or flags has protectKernelDefaults.
     """
 
     main: Text = None
@@ -68,6 +69,7 @@ class Reading:
     users: Tuple[str, ...] = ()
     program: Text = None
     interpreter: str = "/usr/bin/python3"
+    sysctls: Dict[str, str] = field(default_factory=dict)
 
 
 def main_of(kubelet: Mapping[str, Any]) -> str:
@@ -154,6 +156,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
         own.append(File("kubelet arguments", path, always(DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": words}))))
     in_force = merging.effective(_as_read(main, main_file), drop_ins, flags, minor, main_file)
     rules.check(in_force, minor, rules.machine(kubelet["machine"]))
+    rules.check_kernel(in_force, reading.sysctls, kubelet["machine"].get("sysctls", ()))
     own.extend(_beside(kubelet, configuration))
     files = {one.path: one for one in own if isinstance(one, File)}
     changes = any(files[one].edit(reading.texts.get(one)) != reading.texts.get(one) for one in at_start(kubelet))

@@ -12,7 +12,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Sequence, Tuple
 
-from .kubelet_merge import with_words
+from .kubelet_merge import FIELDS, FLAGS, TRUTH, with_words
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ASSIGNMENT = re.compile(r"""^[ \t]*([A-Za-z_]\w*)=(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\n]*))""", re.MULTILINE | re.DOTALL)
@@ -80,7 +80,8 @@ def command_line(unit: Service, files: Sequence[Mapping[str, str]]) -> List[str]
 
 
 def flags(words: Sequence[str]) -> Dict[str, str]:
-    """The flags among the words, without dashes: --name=value, --name value, or a lone --name, which is "true".
+    """The flags among the words, without dashes: --name=value, --name value, or a lone --name, which is "true". Flags that the rules know
+    are read as kubelet does: one that is true or false takes no word of its own, the others whatever follows.
 
     Of a repeated flag the last one counts, or the values are joined where kubelet adds them up. kubelet takes "_" for "-".
     """
@@ -91,12 +92,14 @@ def flags(words: Sequence[str]) -> Dict[str, str]:
         position += 1
         if not name.startswith("-") or not name.strip("-"):
             continue
+        name = name.lstrip("-").replace("_", "-")
         if not equals:
             value = "true"
-            if position < len(words) and not words[position].startswith("-"):
+            kind = FIELDS.get(FLAGS.get(name, ""))
+            if position < len(words) and kind != TRUTH and (kind or not words[position].startswith("-")):
                 value = words[position]
                 position += 1
-        found.append("%s=%s" % (name.lstrip("-").replace("_", "-"), value))
+        found.append("%s=%s" % (name, value))
     return with_words({}, found)
 
 

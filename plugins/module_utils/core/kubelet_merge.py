@@ -10,6 +10,7 @@ and lost values, which is why none of ours is read there.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import yaml_text
@@ -37,6 +38,7 @@ UNIT_DROP_IN = "zz-gpufleet-config-dir.conf"
 
 TEXT, TRUTH, NAMES = "text", "true or false", "a list"
 TEXTS, TRUTHS, RESERVATIONS = "a mapping of texts", "a mapping of truths", "a list of reservations"
+SWAP = "a mapping with swapBehavior"
 
 # The fields that the rules look at, with what kubelet takes for their values: "cpu: 2" instead of 'cpu: "2"' makes it exit.
 FIELDS = {
@@ -51,7 +53,7 @@ FIELDS = {
     "kubeReserved": TEXTS,
     "kubeReservedCgroup": TEXT,
     "memoryManagerPolicy": TEXT,
-    "memorySwap": TEXTS,
+    "memorySwap": SWAP,
     "mergeDefaultEvictionSettings": TRUTH,
     "protectKernelDefaults": TRUTH,
     "reservedMemory": RESERVATIONS,
@@ -62,6 +64,11 @@ FIELDS = {
     "topologyManagerPolicyOptions": TEXTS,
     "topologyManagerScope": TEXT,
 }
+
+_LOWER = {field.lower(): field for field in (*FIELDS, *HEADER)}
+
+# In what kubelet has in the end: the feature gates that it set earlier on, of its flags and when it set defaults, where they are others.
+EARLIER_GATES = "featureGates earlier"
 
 # Command-line flags by the field that they replace (B17).
 FLAGS = {
@@ -87,10 +94,10 @@ FLAGS = {
 }
 
 # Flags whose values add up when they are repeated, with the sign that joins them here. (kubelet doesn't cut the value of
-# --cpu-manager-policy-options at commas: one option for each flag.)
+# --cpu-manager-policy-options: one option for each flag.)
 REPEATED = {
     **{flag: "," for flag, field in FLAGS.items() if FIELDS[field] in (TEXTS, TRUTHS, NAMES)},
-    "cpu-manager-policy-options": ";",
+    "cpu-manager-policy-options": "\n",
     "reserved-memory": ";",
 }
 
@@ -105,24 +112,30 @@ def effective(main: Text, drop_ins: Mapping[str, str], flags: Mapping[str, str],
     """The fields that the rules look at, as kubelet has them once it has read everything.
 
     ``main``: None where kubelet is started without a main file. ``drop_ins``: texts by their paths below the drop-in folder.
-    ``flags``: as ``kubelet_command.flags`` gives them. evictionHard comes out with the defaults that apply.
+    ``flags``: as ``kubelet_command.flags`` gives them. evictionHard comes out with the defaults that apply, EARLIER_GATES where gates come
+    from several places.
 
     :raises InvalidInput: a file that kubelet can't read: it would exit, whatever the rest says
     """
     result: Dict[str, Any] = {}
+    by_flag = _of_flag("feature-gates", flags["feature-gates"]) if "feature-gates" in flags else {}
+    at_default: Mapping[str, bool] = {}
     if main is not None:
         result = {key: value for key, value in fields(main, name).items() if value is not None}
         if "evictionHard" not in result:
             result["evictionHard"] = dict(EVICTION_DEFAULTS)
         elif result.get("mergeDefaultEvictionSettings") and minor >= MERGE_EVICTION_MINOR:
             result["evictionHard"] = {**EVICTION_DEFAULTS, **result["evictionHard"]}
+        at_default = {**by_flag, **result.get("featureGates", {})}
     for path in in_order(drop_ins):
         result = _patched(result, fields(drop_ins[path], path, in_drop_in=True))
     for flag, value in flags.items():
-        if flag in FLAGS:
+        if flag in FLAGS and (flag, value) != ("reserved-memory", ""):  # which kubelet takes for no flag
             field = FLAGS[flag]
             given = _of_flag(flag, value)
             result[field] = {**result.get(field, {}), **given} if field == "featureGates" else given
+    if result.get("featureGates", {}) != at_default or by_flag:
+        result[EARLIER_GATES] = (by_flag, at_default)
     return result
 
 
@@ -150,17 +163,25 @@ def fields(text: str, name: str, in_drop_in: bool = False) -> Dict[str, Any]:
     :raises InvalidInput: not in a form that can be read, without its head, or a value of another type
     """
     read = _json(text, name) if text.lstrip().startswith("{") else _yaml(text, name)
+    head = {key if in_drop_in else _LOWER.get(key.lower(), key): value for key, value in read.items()}  # of the main file in any case
     for key, value in HEADER.items():
-        if read.get(key) != value:  # B16
+        if head.get(key) != value:  # B16
             raise InvalidInput(
-                "%s has %s %s, and kubelet exits on a file without %s." % (name, key, json.dumps(read.get(key)), value),
+                "%s has %s %s, and kubelet exits on a file without %s." % (name, key, json.dumps(head.get(key)), value),
                 "Write %s: %s into it, or remove the file." % (key, value),
+            )
+    for key in read if in_drop_in else ():
+        if key not in FIELDS and _LOWER.get(key.lower()) in FIELDS:
+            raise InvalidInput(
+                "%s has %s, which kubelet may take for %s: it reads the names of drop-ins in any case." % (name, key, _LOWER[key.lower()]),
+                "Write %s, or take it out." % _LOWER[key.lower()],
             )
     return {key: _checked(FIELDS[key], value, "%s: %s" % (name, key), in_drop_in) for key, value in read.items() if key in FIELDS}
 
 
 def _yaml(text: str, name: str) -> Dict[str, Any]:
-    return {block.key: yaml_text.value(block, name) for block in yaml_text.blocks(text, name) if block.key in FIELDS or block.key in HEADER}
+    found = [(block.key or "", block) for block in yaml_text.blocks(text, name)]
+    return {key: yaml_text.value(block, name) for key, block in found if key.lower() in _LOWER}
 
 
 def _json(text: str, name: str) -> Dict[str, Any]:
@@ -175,6 +196,8 @@ def _checked(kind: str, value: Any, what: str, in_drop_in: bool) -> Any:
     """The value, of the type that the field has. null in a mapping is an empty text, or in a drop-in takes the entry away."""
     if value is None:
         return None
+    if kind == SWAP and isinstance(value, Mapping):
+        return _checked(TEXTS, {key: item for key, item in value.items() if key == "swapBehavior"}, what, in_drop_in)
     if kind in (TEXTS, TRUTHS) and isinstance(value, Mapping):
         nothing = None if in_drop_in else "" if kind == TEXTS else False
         of = TEXT if kind == TEXTS else TRUTH
@@ -191,10 +214,21 @@ def _checked(kind: str, value: Any, what: str, in_drop_in: bool) -> Any:
 
 
 def _reservation(entry: Mapping[str, Any], what: str) -> Dict[str, Any]:
-    node, limits = entry.get("numaNode", 0), entry.get("limits") or {}
-    if isinstance(node, bool) or not isinstance(node, int) or not isinstance(limits, Mapping):
+    """kubelet reads the amounts along with the file, whatever becomes of them: null is nothing, blanks around one don't count."""
+    node = 0 if entry.get("numaNode") is None else entry["numaNode"]
+    limits = {} if entry.get("limits") is None else entry["limits"]
+    if isinstance(node, bool) or not isinstance(node, int) or not -_INT32 <= node < _INT32 or not isinstance(limits, Mapping):
         raise InvalidInput("%s has an entry that kubelet can't read." % what, "Write entries like {numaNode: 0, limits: {memory: 1Gi}}.")
-    return {"numaNode": node, "limits": {resource: str(amount) for resource, amount in limits.items()}}
+    amounts = {resource: "0" if amount is None else str(amount).strip() for resource, amount in limits.items()}
+    if amounts:
+        from .quantity import parse_quantity  # only nodes with reservedMemory pay for it
+
+        for resource, amount in amounts.items():
+            parse_quantity(amount, "%s of NUMA node %s: %s" % (what, node, resource))
+    return {"numaNode": node, "limits": amounts}
+
+
+_INT32 = 1 << 31
 
 
 # --- flags --------------------------------------------------------------------------------------------------------------------------------
@@ -208,19 +242,20 @@ def _of_flag(flag: str, value: str) -> Any:
     if kind == TRUTH:
         return _truth(flag, value)
     if kind == NAMES:
-        return [name for name in value.split(",") if name]
+        return value.split(",") if value else []
     if kind == RESERVATIONS:
-        return [_reservation_of(flag, part) for part in value.split(";") if part]
+        return [_reservation_of(flag, part) for part in value.split(";")]
     parts = value.split(REPEATED[flag])
-    pairs = dict(_pair(flag, part, "<" if flag == "eviction-hard" else "=") for part in parts if part)
+    pairs = dict(_pair(flag, part, "<" if flag == "eviction-hard" else "=") for part in parts if part or REPEATED[flag] != ",")
     return {name: _truth(flag, text) for name, text in pairs.items()} if kind == TRUTHS else pairs
 
 
 def _reservation_of(flag: str, text: str) -> Dict[str, Any]:
     node, _colon, limits = text.partition(":")
-    if not node.isdigit():
+    if not re.match(r"[+-]?[0-9]{1,18}\Z", node) or not re.match(r"[^=,:]*=[^=,:]*(,[^=,:]*=[^=,:]*)*\Z", limits):
         raise _bad_flag(flag, text)
-    return {"numaNode": int(node), "limits": dict(_pair(flag, part, "=") for part in limits.split(","))}
+    pairs = (part.split("=") for part in limits.split(","))
+    return _reservation({"numaNode": int(node), "limits": dict(pairs)}, "kubelet's flag --%s" % flag)
 
 
 def _pair(flag: str, text: str, sign: str) -> Tuple[str, str]:

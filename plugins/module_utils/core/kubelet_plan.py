@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from . import kubelet_rules as rules
 from .admission_machine import cpus_of
 from .errors import InvalidInput
-from .kubelet import EMBEDDED, PATCH
+from .kubelet import EMBEDDED, MAIN_FILE, PATCH
 from .kubelet_merge import DROP_IN_MINOR, EVICTION_DEFAULTS, FLAGS, HEADER
 from .kubelet_tables import NEWEST_MINOR, OLDEST_MINOR
 from .kubelet_version import minor_of
@@ -64,9 +64,19 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
     minor = _minor(kubelet.version, notes)
     configuration = _configuration(topology, policy, kubelet, cpus, minor, notes)
     machine = machine_section(topology, hugepages, policy.swap == "keep" and bool(topology.swaps))
+    asked = {name.replace("/", ".") for name, value in policy.sysctl.items() if value is not None}
+    planned = sorted(asked & set(rules.KUBELET_SYSCTLS))  # to kubelet's own values: others are refused
+    machine.update({"sysctls": planned} if planned else {})
     rules.check({"evictionHard": EVICTION_DEFAULTS, **configuration}, minor, rules.machine(machine))
     _report_flags(kubelet, configuration, notes)
     folder, exec_start = _folder(kubelet, policy)
+    if kubelet.exec_start and not kubelet.config_file and not folder and kubelet.distribution not in EMBEDDED:
+        notes.warning(
+            "kubelet_reads_no_file",
+            "%s starts kubelet without --config, so it doesn't read %s, where its configuration goes: pass --config=%s there, or set "
+            "gpufleet_kubelet_config_dir (kubelet 1.%d or newer)." % (kubelet.unit, MAIN_FILE, MAIN_FILE, DROP_IN_MINOR),
+            unit=kubelet.unit,
+        )
     patches = _patches(kubelet, policy, bool(folder), notes)
     return {
         "configuration": configuration,

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What kubelet accepts, by version: policy names, options with their feature gates, and the sums that have to match.
 
-Sources, read at v1.28.0, v1.32.0, v1.34.4, v1.35.4, v1.36.3 and v1.37.2: pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go,
+Sources, read at the last patch release of each minor from 1.28 to 1.33, and compared with kubelet's own code at v1.34.4, v1.35.4, v1.36.3
+and v1.37.2 (tests/oracle): pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go,
 pkg/kubelet/cm/{container_manager_linux,node_container_manager_linux}.go, pkg/kubelet/cm/memorymanager/, pkg/kubelet/eviction/,
 pkg/kubelet/apis/config/validation/, cmd/kubelet/app/server.go.
 """
@@ -12,15 +13,19 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
-from .kubelet_merge import TRUTH_WORDS
+from .kubelet_merge import EARLIER_GATES, TRUTH_WORDS
 from .kubelet_tables import CPU_OPTIONS, GATES, NEWEST_MINOR, OLDEST_MINOR, TOPOLOGY_OPTIONS
 from .quantity import MIB, format_bytes, parse_bytes, parse_quantity
 
 ALPHA, BETA, STABLE = "alpha", "beta", "stable"
+# The gates of the managers' policy options, which are all that the plan sets.
+OPTION_GATES = frozenset(
+    "%sPolicy%sOptions" % (manager, stage) for manager in ("CPUManager", "TopologyManager") for stage in ("", "Alpha", "Beta")
+)
 Rows = Tuple[Tuple[int, Optional[bool], bool], ...]  # of a gate: the minors at which its default or lock changes
 
 # Pairs that make kubelet exit (A16).
@@ -139,18 +144,36 @@ def _state_of(rows: Rows, minor: int) -> Tuple[Optional[bool], bool]:
     return reached[-1] if reached else (None, False)
 
 
-def _enabled(gate: str, gates: Mapping[str, bool], minor: int) -> bool:
+def _latest(rows: Sequence[Tuple[int, Any]], minor: int) -> Any:
+    """What holds in a minor, of values by the minor at which they change; None before the first."""
+    return next((value for since, value in reversed(rows) if since <= minor), None)
+
+
+def _enabled(gate: str, gates: Mapping[str, bool], minor: int, known: Mapping[str, Rows] = GATES) -> bool:
     """Whether a gate is on, as kubelet sets it: by its name, by AllAlpha or AllBeta, by default."""
     if gate in gates:
         return gates[gate]
-    everyone = "AllAlpha" if "Alpha" in gate else "AllBeta"
-    return gates.get(everyone, bool(_state_of(GATES[gate], minor)[0]))
+    if "AllAlpha" in gates or "AllBeta" in gates:
+        from .kubelet_gates import GATE_STAGES
+
+        everyone = {ALPHA: "AllAlpha", BETA: "AllBeta"}.get(_latest(GATE_STAGES[gate], minor), "")
+        if everyone in gates:
+            return gates[everyone]
+    return bool(_state_of(known[gate], minor)[0])
 
 
-def _check_gates(gates: Mapping[str, bool], minor: int, every_gate: Optional[Mapping[str, Rows]]) -> None:
+def _check_gates(gates: Mapping[str, bool], minor: int) -> None:
+    """Each gate is known and may be set so; those that are on have what they need (kubelet looks at that from 1.35 on)."""
+    if OPTION_GATES.issuperset(gates):  # no other gate needs them, and they need no other
+        known: Mapping[str, Rows] = GATES
+        needs: Mapping[str, Sequence[Tuple[int, Any]]] = {}
+    else:
+        from .kubelet_gates import GATE_DEPENDENCIES as needs  # only kubelets with gates of others pay for it
+        from .kubelet_gates import OTHER_GATES
+
+        known = {**GATES, **OTHER_GATES}
     for gate, value in gates.items():
-        rows = (every_gate or GATES).get(gate)
-        default, locked = _state_of(rows or (), minor) if rows or every_gate else (value, False)
+        default, locked = _state_of(known.get(gate, ()), minor)
         if default is None:  # A17
             raise InvalidInput(
                 "kubelet 1.%d has no feature gate %s, and exits on it." % (minor, gate),
@@ -161,14 +184,36 @@ def _check_gates(gates: Mapping[str, bool], minor: int, every_gate: Optional[Map
                 "kubelet 1.%d has the feature gate %s locked to %s." % (minor, gate, str(default).lower()),
                 "Take featureGates.%s out of kubelet's configuration." % gate,
             )
+    for gate, rows in needs.items():
+        for need in _latest(rows, minor) or ():
+            if _enabled(gate, gates, minor, known) and not _enabled(need, gates, minor, known):
+                raise InvalidInput(
+                    "kubelet 1.%d has the feature gate %s on, which needs %s, and that is off; it would exit." % (minor, gate, need),
+                    "Set featureGates.%s: false or featureGates.%s: true." % (gate, need),
+                )
 
 
-def _check_options_gates(manager: str, options: Mapping[str, str], gates: Mapping[str, bool], minor: int) -> None:
-    if options and gates.get(manager + "PolicyOptions") is False:
+def _check_late_gates(earlier: Mapping[str, bool], gates: Mapping[str, bool], minor: int) -> None:
+    """kubelet sets some defaults by the gates that it has when it reads its main file, and refuses them without these gates."""
+    for gate in () if OPTION_GATES.issuperset(gates) else ("KubeletCrashLoopBackOffMax", "KubeletEnsureSecretPulledImages"):
+        if _enabled(gate, earlier, minor) and not _enabled(gate, gates, minor):
+            raise InvalidInput(
+                "The feature gate %s is switched off after kubelet has set a default by it, which it then refuses." % gate,
+                "Switch it off in kubelet's main file, or leave it on.",
+            )
+
+
+def _check_options_gate(manager: str, options: Mapping[str, str], gates: Mapping[str, bool], minor: int) -> None:
+    """The gate that options as such need. kubelet looks at it under any policy."""
+    if options and not _enabled(manager + "PolicyOptions", gates, minor):
         raise InvalidInput(
             "kubelet refuses policy options without the feature gate %sPolicyOptions (%s)." % (manager, ", ".join(sorted(options))),
             "Take featureGates.%sPolicyOptions out, or leave the options out." % manager,
         )
+
+
+def _check_options_gates(options: Mapping[str, str], gates: Mapping[str, bool], minor: int) -> None:
+    """The gate that each option needs for its stage."""
     for name in options:
         stage = stage_of(name, minor)
         if stage in (ALPHA, BETA) and not _enabled(_gate(name, str(stage)), gates, minor):
@@ -181,12 +226,8 @@ def _check_options_gates(manager: str, options: Mapping[str, str], gates: Mappin
 # --- a configuration as kubelet has it in the end -----------------------------------------------------------------------------------------
 
 
-def check(
-    configuration: Mapping[str, Any], minor: int, machine: Optional[Machine] = None, every_gate: Optional[Mapping[str, Rows]] = None
-) -> None:
+def check(configuration: Mapping[str, Any], minor: int, machine: Optional[Machine] = None) -> None:
     """Refuse a KubeletConfiguration that kubelet would refuse; without a ``machine``, as far as none is needed to tell.
-
-    ``every_gate``: all feature gates there are (kubelet_gates, which doesn't travel to nodes); without, those of others pass.
 
     ``configuration`` is what kubelet has in the end (``kubelet_merge.effective``): files and flags merged, default thresholds in it.
 
@@ -200,8 +241,15 @@ def check(
                 '%s is "%s", which kubelet refuses.' % (name, value),
                 "Write %s." % " or ".join('"%s"' % word for word in right_case or words),
             )
-    _check_gates(configuration.get("featureGates") or {}, minor, every_gate)
-    _check_enforcement(configuration)
+    gates = configuration.get("featureGates") or {}
+    if EARLIER_GATES in configuration:
+        by_flag, at_default = configuration[EARLIER_GATES]
+        _check_gates(by_flag, minor)
+        _check_gates(at_default, minor)
+        _check_late_gates(at_default, gates, minor)
+    _check_gates(gates, minor)
+    _check_swap(configuration, minor)
+    _check_enforcement(configuration, minor)
     _check_reservations(configuration)
     _check_reserved_memory_entries(configuration)
     _check_eviction(configuration)
@@ -211,7 +259,7 @@ def check(
         _check_memory_manager(configuration, machine)
     if machine is not None:
         _check_numa_ids(configuration, machine)
-        _check_capacity(configuration, machine)
+        _check_capacity(configuration, minor, machine)
 
 
 def _option_truths(field_name: str, options: Mapping[str, str]) -> set[str]:
@@ -233,7 +281,8 @@ def _check_cpu_manager(configuration: Mapping[str, Any], minor: int, machine: Op
         return
     _known(options, {}, minor)
     on = _option_truths("cpuManagerPolicyOptions", options)
-    _check_options_gates("CPUManager", options, configuration.get("featureGates") or {}, minor)
+    _check_options_gate("CPUManager", options, configuration.get("featureGates") or {}, minor)
+    _check_options_gates(options, configuration.get("featureGates") or {}, minor)
     for one, other in CONFLICTS:
         if one in on and other in on:
             raise InvalidInput(
@@ -251,31 +300,50 @@ def _check_cpu_manager(configuration: Mapping[str, Any], minor: int, machine: Op
                 % (machine.packages, machine.numa_nodes_with_cpus),
                 "Leave the option out.",
             )
-    if not configuration.get("reservedSystemCPUs") and not reserved_cpus(configuration):  # A20
+    if not configuration.get("reservedSystemCPUs") and not reserved_cpus(configuration, minor):  # A20
         raise InvalidInput("kubelet's static CPU manager needs a reservation of CPUs.", "Set reservedSystemCPUs.")
 
 
-def reserved_cpus(configuration: Mapping[str, Any]) -> int:
-    """How many CPUs are reserved by amount, rounded up to whole ones as kubelet does."""
+def reserved_cpus(configuration: Mapping[str, Any], minor: int) -> int:
+    """How many CPUs are reserved by amount, rounded up to whole ones as kubelet does; from 1.37 on it first rounds each to thousandths."""
     fields = [(name, (configuration.get(name) or {}).get("cpu", "0")) for name in ("kubeReserved", "systemReserved")]
-    return -int(-sum(parse_quantity(amount, "%s.cpu" % name) for name, amount in fields) // 1)
+    thousandths = [parse_quantity(amount, "%s.cpu" % name) * 1000 for name, amount in fields]
+    if minor >= 37:
+        thousandths = [(-(-amount * 1000 // 1) + 500) // 1000 for amount in thousandths]
+    return -int(-sum(thousandths) // 1000)
 
 
 def _check_topology_manager(configuration: Mapping[str, Any], minor: int, machine: Optional[Machine]) -> None:
     options = configuration.get("topologyManagerPolicyOptions") or {}
+    _check_options_gate("TopologyManager", options, configuration.get("featureGates") or {}, minor)
     if configuration.get("topologyManagerPolicy", "none") in ("", "none"):  # kubelet doesn't look at the options then
         return
     _known({}, options, minor)
     _option_truths("topologyManagerPolicyOptions", options)
-    _check_options_gates("TopologyManager", options, configuration.get("featureGates") or {}, minor)
+    _check_options_gates(options, configuration.get("featureGates") or {}, minor)
     limit = str(options.get("max-allowable-numa-nodes", MAX_NUMA_NODES))
-    if not re.match(r"\+?\d+\Z", limit) or int(limit) < MAX_NUMA_NODES:  # B7
+    if not re.match(r"\+?\d+\Z", limit, re.ASCII) or not MAX_NUMA_NODES <= int(limit) < 1 << 63:  # B7
         raise InvalidInput('max-allowable-numa-nodes is "%s".' % limit, "Write a number from %d on, as text." % MAX_NUMA_NODES)
     if machine and len(machine.numa_nodes) > int(limit):
         raise InvalidInput(
             "topologyManagerPolicy is %s on a machine with %d NUMA nodes; kubelet exits above %s."
             % (configuration["topologyManagerPolicy"], len(machine.numa_nodes), limit),
             'Choose none, or set the policy option max-allowable-numa-nodes to "%d" (from kubelet 1.31 on).' % len(machine.numa_nodes),
+        )
+
+
+def _check_swap(configuration: Mapping[str, Any], minor: int) -> None:
+    """memorySwap, which has one field."""
+    given = (configuration.get("memorySwap") or {}).get("swapBehavior")
+    words = ("NoSwap", "LimitedSwap") if minor >= 30 else ("LimitedSwap", "UnlimitedSwap")
+    if given and not _enabled("NodeSwap", configuration.get("featureGates") or {}, minor):
+        raise InvalidInput(
+            "memorySwap.swapBehavior is given, and kubelet 1.%d refuses it without the feature gate NodeSwap." % minor,
+            "Leave it out, or set featureGates.NodeSwap: true.",
+        )
+    if given and given not in words:
+        raise InvalidInput(
+            'memorySwap.swapBehavior is "%s", which kubelet 1.%d refuses.' % (given, minor), "Write %s." % " or ".join(words)
         )
 
 
@@ -300,12 +368,12 @@ def _check_numa_ids(configuration: Mapping[str, Any], machine: Machine) -> None:
         )
 
 
-def _check_enforcement(configuration: Mapping[str, Any]) -> None:
+def _check_enforcement(configuration: Mapping[str, Any], minor: int) -> None:
     """enforceNodeAllocatable: each level with what it needs."""
     levels = configuration.get("enforceNodeAllocatable")
     levels = ["pods"] if levels is None else levels
     for level in levels:
-        reserve = re.match(r"(kube|system)-reserved(-compressible)?\Z", str(level))
+        reserve = re.match(r"(kube|system)-reserved%s\Z" % ("(-compressible)?" if minor >= 32 else "()"), str(level))
         cgroup = "%sReservedCgroup" % reserve.group(1) if reserve else ""
         if (level not in ("none", "pods") and not reserve) or levels.count(level) > 1 or (level == "none" and len(levels) > 1):
             raise InvalidInput(
@@ -316,15 +384,15 @@ def _check_enforcement(configuration: Mapping[str, Any]) -> None:
                 "enforceNodeAllocatable holds %s without what kubelet needs for it." % level,
                 "Set %s and one level of each reserve, or leave it out." % cgroup,
             )
-        if level != "none" and configuration.get("cgroupsPerQOS") is False:
+        if (level != "none" or minor <= 30) and configuration.get("cgroupsPerQOS") is False:
             raise InvalidInput("enforceNodeAllocatable holds %s, and cgroupsPerQOS is false." % level, "Set cgroupsPerQOS: true.")
 
 
 def _check_reservations(configuration: Mapping[str, Any]) -> None:
     cpus = configuration.get("reservedSystemCPUs")
     if cpus:
-        if not re.match(r"\d+(-\d+)?(,\d+(-\d+)?)*\Z", cpus):
-            raise InvalidInput('reservedSystemCPUs is "%s", which kubelet can\'t read.' % cpus, 'Write a list like "0,8-11".')
+        if not re.match(r"\d+(-\d+)?(,\d+(-\d+)?)*\Z", cpus, re.ASCII):
+            raise InvalidInput('reservedSystemCPUs is "%s", which is no list of CPUs.' % cpus, 'Write one like "0,8-11".')
         CpuSet.parse(cpus)
         for name in ("systemReservedCgroup", "kubeReservedCgroup"):  # A21
             if configuration.get(name):
@@ -378,7 +446,7 @@ def share(percentage: str, what: str) -> float:
     """
     if percentage in ("0%", "100%"):
         return 0.0
-    match = re.match(r"[+]?(\d+\.?\d*|\.\d+)%+\Z", percentage)
+    match = re.match(r"[+]?(\d+\.?\d*|\.\d+)%+\Z", percentage, re.ASCII)
     if not match or _float32(_float32(float(match.group(1))) / 100) > 1:
         raise InvalidInput('%s is "%s", which is no share.' % (what, percentage), 'Write "0%" to "100%".')
     return _float32(_float32(float(match.group(1))) / 100)
@@ -447,7 +515,7 @@ def _check_memory_manager(configuration: Mapping[str, Any], machine: Optional[Ma
             )
 
 
-def _check_capacity(configuration: Mapping[str, Any], machine: Machine) -> None:
+def _check_capacity(configuration: Mapping[str, Any], minor: int, machine: Machine) -> None:
     """What the machine must have. (kubelet finds out late that a reservation is larger than the node: when it starts its managers.)"""
     cpus = configuration.get("reservedSystemCPUs")
     if cpus and not CpuSet.parse(cpus) <= machine.cpus:  # A3: by membership, not by number
@@ -455,7 +523,7 @@ def _check_capacity(configuration: Mapping[str, Any], machine: Machine) -> None:
             "reservedSystemCPUs holds CPUs %s, which are not online." % (CpuSet.parse(cpus) - machine.cpus),
             "Online are %s." % machine.cpus,
         )
-    if not cpus and reserved_cpus(configuration) > len(machine.cpus):
+    if not cpus and reserved_cpus(configuration, minor) > len(machine.cpus):
         raise InvalidInput(
             "kubeReserved.cpu + systemReserved.cpu are more than the %d CPUs of the node." % len(machine.cpus), "Reserve less."
         )
@@ -467,6 +535,22 @@ def _check_capacity(configuration: Mapping[str, Any], machine: Machine) -> None:
         )
     if machine.swap and configuration.get("failSwapOn", True):  # F27
         raise InvalidInput("The node keeps swap, and kubelet exits on it (failSwapOn).", "Set failSwapOn: false, or gpufleet_swap: off.")
+
+
+def check_kernel(configuration: Mapping[str, Any], sysctls: Mapping[str, str], planned: Collection[str]) -> None:
+    """With protectKernelDefaults kubelet demands certain values of the kernel, where it sets them otherwise, and exits on others.
+
+    ``sysctls`` are the kernel's by name, those that aren't known left out; what is ``planned`` will be as kubelet wants it.
+
+    :raises InvalidInput: one that kubelet would not start on
+    """
+    for name, value in KUBELET_SYSCTLS.items() if configuration.get("protectKernelDefaults") else ():
+        found = sysctls.get(name, value).strip()
+        if found != value and name not in planned:
+            raise InvalidInput(
+                "protectKernelDefaults is true and %s is %s: kubelet exits unless it is %s." % (name, found, value),
+                "Set it with gpufleet_sysctl: {%s: %s}, or set protectKernelDefaults: false." % (name, value),
+            )
 
 
 def _show(size: int) -> str:

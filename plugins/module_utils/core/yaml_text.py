@@ -9,6 +9,7 @@ beyond that (flow mappings of our keys, anchors, several documents) is refused, 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -64,17 +65,31 @@ def blocks(text: str, name: str) -> List[Block]:
     :raises InvalidInput: not a single block-style mapping
     """
     found: List[Block] = []
+    level = 0  # how far the first key below the block's own is indented
     for number, line in enumerate(text.splitlines(), 1):
         match = _KEY.match(line)
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            raise InvalidInput(
+                "%s has a tab before the text of line %d, and YAML is indented with blanks; nothing reads it." % (name, number),
+                "Put blanks in its place.",
+            )
         if match:
             key = match.group(1) or match.group(2) or match.group(3)
             if any(block.key == key for block in found):
                 raise InvalidInput("%s has the key %s twice (line %d)." % (name, key, number), "Take one of them out.")
             found.append(Block(key, [line]))
+            level = 0
         elif not line.strip() or line.startswith("#") or (line.rstrip() == "---" and not any(block.key for block in found)):
             found.append(Block(None, [line]))
         elif found and (line[0] in " \t" or _is_item(line)):
-            _owner(found, name, number).lines.append(line)
+            owner, indent = _owner(found, name, number), len(line) - len(line.lstrip())
+            if 0 < indent < level and not line.lstrip().startswith("#"):
+                raise InvalidInput(
+                    "%s has line %d indented less than what stands before it, and no key that it could belong to." % (name, number),
+                    "Indent it as its neighbours are, or not at all.",
+                )
+            level = indent if len(owner.lines) == 1 and owner.lines[0].rstrip().endswith(":") and _KEY.match(line.strip()) else level
+            owner.lines.append(line)
         else:
             raise InvalidInput(
                 "%s can't be merged into: line %d is not a top-level key of a block-style mapping." % (name, number),
@@ -236,9 +251,10 @@ def _read_scalar(text: str) -> Any:
         return _TRUTHS[text]
     if text.lower() in ("", "null", "~"):
         return None
-    if re.match(r"[-+]?(0|[1-9]\d*)\Z", text):
+    if re.match(r"[-+]?(0|[1-9][0-9]*)\Z", text):
         return int(text)
-    return float(text) if re.match(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?\Z", text) else text
+    number = float(text) if re.match(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?\Z", text) else math.inf
+    return text if math.isinf(number) else number  # one that is too large stays a text
 
 
 _TRUTHS = {

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Dict
 
 from ..core import kubelet
 from ..core.kubelet import DROP_IN, KNOWN_FOLDERS, Reading
+from ..core.kubelet_rules import KUBELET_SYSCTLS
 from ..core.kubelet_tables import NEWEST_MINOR
 from ..core.kubelet_version import minor_of
 from .bundle import bundle
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # so that Ansible sends it along; here it isn't loaded
     from . import kubelet_state_program  # noqa: F401
 
 _BOOT_PROGRAM = __name__ + "_state_program"
+# Where one of these is, kubelet may demand values of the kernel.
+_PROTECTS, _PROTECTS_FLAG = "protectKernelDefaults", "protect-kernel-defaults"
 # The mark stands in the first line of a file that holds our keys.
 _MARK_WITHIN = 200
 
@@ -59,6 +62,8 @@ def read(root: Root, command: Command, section: Section) -> Reading:
         states={name: text for name, text in states.items() if text is not None},
         texts={path: root.read(path) for path in kubelet.at_start(wanted)},
     )
+    if _PROTECTS in "%s%s" % (reading.main, list(reading.drop_ins.values())) or _PROTECTS_FLAG in wanted.get("flags", ()):
+        reading = replace(reading, sysctls=_sysctls(root))
     return _with_state(root, command, wanted, own, reading) if wanted else reading
 
 
@@ -81,6 +86,12 @@ def _with_state(root: Root, command: Command, wanted: Section, own: str, reading
 
     minor = minor_of(wanted["version"]) if wanted["version"] else NEWEST_MINOR
     return replace(reading, machine=read_machine(root), users=tuple(in_use(root, reading.states, minor)) if command.live else ())
+
+
+def _sysctls(root: Root) -> Dict[str, str]:
+    """The kernel's values of what kubelet sets or demands, as far as they can be read."""
+    found = {name: root.read("/proc/sys/" + name.replace(".", "/")) for name in KUBELET_SYSCTLS}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _holds_our_keys(root: Root, path: str) -> bool:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
@@ -58,13 +59,19 @@ func (r *refusal) Error() string { return r.err.Error() }
 // server is kubelet's flags and effective configuration.
 type server = options.KubeletServer
 
-// load does what kubelet's command does first: flags, file, drop-ins, flags again. The feature gates aren't set.
+// untouched has the feature gates as a kubelet has them when it begins.
+var untouched = utilfeature.DefaultMutableFeatureGate.DeepCopy()
+
+// load does what kubelet's command does first: flags, file, drop-ins, flags again. Defaults hang on feature gates, of which the flags' are
+// set by then; the process's own stay as they are.
 func load(ctx context.Context, question *Question) (s *server, err error) {
 	defer func() { // defaulting panics on feature gates that kubelet doesn't know
 		if raised := recover(); raised != nil {
 			s, err = nil, &refusal{Gates, fmt.Errorf("%v", raised)}
 		}
 	}()
+	processes := utilfeature.DefaultMutableFeatureGate
+	defer func() { utilfeature.DefaultMutableFeatureGate = processes }()
 	folder, err := os.MkdirTemp("", "oracle-")
 	if err != nil {
 		return nil, err
@@ -102,6 +109,11 @@ func load(ctx context.Context, question *Question) (s *server, err error) {
 	if len(set.Args()) > 0 {
 		return nil, &refusal{Load, fmt.Errorf("unknown command %s", set.Args()[0])}
 	}
+	gates := untouched.DeepCopy()
+	if err := gates.SetFromMap(configuration.FeatureGates); err != nil {
+		return nil, &refusal{Gates, err}
+	}
+	utilfeature.DefaultMutableFeatureGate = gates
 	if err := options.ValidateKubeletFlags(flags); err != nil {
 		return nil, &refusal{Validation, err}
 	}

@@ -24,7 +24,8 @@ def file(**fields: Any) -> str:
 
 
 def effective(main: str | None = None, *drop_ins: str, minor: int = NEWEST, words: tuple[str, ...] = ()) -> dict[str, Any]:
-    return merging.effective(main, {"%d.conf" % number: text for number, text in enumerate(drop_ins)}, flags(words), minor)
+    found = merging.effective(main, {"%d.conf" % number: text for number, text in enumerate(drop_ins)}, flags(words), minor)
+    return {key: value for key, value in found.items() if key != merging.EARLIER_GATES}
 
 
 # --- evictionHard -------------------------------------------------------------------------------------------------------------------------
@@ -119,8 +120,59 @@ def test_values_of_another_type_make_kubelet_exit(fields: dict[str, Any], senten
         assert sentence in str(refused.value)
 
 
+def test_amounts_are_read_with_the_file() -> None:
+    """Whatever the policy, and whether or not a later file or a flag takes their place."""
+    bad = file(reservedMemory=[{"numaNode": 0, "limits": {"memory": "1 Gi"}}])
+    for more in ((), (file(reservedMemory=[]),)):
+        with pytest.raises(InvalidInput, match='reservedMemory of NUMA node 0: memory is "1 Gi", which is not a Kubernetes quantity'):
+            effective(bad, *more, words=("--reserved-memory=0:memory=1Gi",))
+    read = effective(
+        file(reservedMemory=[{"numaNode": 1, "limits": {"memory": " 1Gi ", "hugepages-2Mi": None, "hugepages-1Gi": 1073741824}}])
+    )
+    assert read["reservedMemory"] == [{"numaNode": 1, "limits": {"memory": "1Gi", "hugepages-2Mi": "0", "hugepages-1Gi": "1073741824"}}]
+    with pytest.raises(InvalidInput, match="has an entry that kubelet can't read"):
+        effective(file(reservedMemory=[{"numaNode": 1 << 31, "limits": {"memory": "1Gi"}}]))
+
+
 def test_fields_that_are_not_known_here_are_left_to_kubelet() -> None:
     assert "maxPods" not in effective(file(maxPods="many", reservedCpus="0", staticPodPath={"deep": [1, {"a": "&x"}]}))  # A7
+
+
+@pytest.mark.parametrize("name", ["reservedSystemCpus", "ReservedSystemCPUs", "cpumanagerPolicy"])
+def test_a_drop_in_is_read_in_any_case(name: str) -> None:
+    """kubelet merges drop-ins as JSON, whose reader doesn't tell cases apart; in its main file the same is an unknown field."""
+    assert name not in effective(file(**{name: "x"}))
+    with pytest.raises(InvalidInput, match=f"has {name}, which kubelet may take for"):
+        effective(file(), file(**{name: "x"}))
+
+
+def test_the_head_of_the_main_file_is_read_in_any_case() -> None:
+    text = "APIVersion: kubelet.config.k8s.io/v1beta1\nKind: KubeletConfiguration\ncpuManagerPolicy: none\n"
+    assert effective(text)["cpuManagerPolicy"] == "none"
+    with pytest.raises(InvalidInput, match="has apiVersion null, and kubelet exits"):
+        effective(file(), text)
+
+
+def test_of_swap_only_its_behaviour_counts() -> None:
+    assert effective(file(memorySwap={"swapBehavior": "NoSwap", "behavior": 1}))["memorySwap"] == {"swapBehavior": "NoSwap"}
+    with pytest.raises(InvalidInput, match=r"memorySwap\.swapBehavior is 1, where kubelet reads text"):
+        effective(file(memorySwap={"swapBehavior": 1}))
+
+
+def test_gates_that_kubelet_had_earlier() -> None:
+    """Of its flags first, then those of its main file, then all: defaults hang on the second."""
+    main, over, words = file(featureGates={"A": True}), file(featureGates={"A": False}), ("--feature-gates=B=true",)
+
+    def earlier(*texts: str, words: tuple[str, ...] = ()) -> Any:
+        return merging.effective(texts[0], dict(enumerate_conf(texts[1:])), flags(words), NEWEST).get(merging.EARLIER_GATES)
+
+    def enumerate_conf(texts: tuple[str, ...]) -> list[tuple[str, str]]:
+        return [("%d.conf" % number, text) for number, text in enumerate(texts)]
+
+    assert earlier(main) is None
+    assert earlier(main, over) == ({}, {"A": True})
+    assert earlier(main, words=words) == ({"B": True}, {"A": True, "B": True})
+    assert merging.effective(None, {}, flags(words), NEWEST)[merging.EARLIER_GATES] == ({"B": True}, {})
 
 
 # --- flags --------------------------------------------------------------------------------------------------------------------------------
@@ -148,11 +200,29 @@ def test_repeated_flags_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["--system-reserved=1Gi", "--reserved-memory=memory=1Gi", "--fail-swap-on=no", "--feature-gates=A=on", "--eviction-hard=a=1"]
+    "word",
+    [
+        "--system-reserved=1Gi",
+        "--reserved-memory=memory=1Gi",
+        "--fail-swap-on=no",
+        "--feature-gates=A=on",
+        "--eviction-hard=a=1",
+        "--reserved-memory=0:memory=1Gi;",
+        "--reserved-memory=0:memory=1Gi:1",
+        "--reserved-memory=٣:memory=1Gi",
+        "--cpu-manager-policy-options=",
+    ],
 )
 def test_flags_that_kubelet_cannot_read(word: str) -> None:
     with pytest.raises(InvalidInput, match="which kubelet can't read"):
         effective(words=(word,))
+
+
+def test_flags_without_a_value() -> None:
+    assert effective(file(reservedMemory=[{"numaNode": 0, "limits": {"memory": "1Gi"}}]), words=("--reserved-memory=",))["reservedMemory"]
+    assert effective(words=("--enforce-node-allocatable=", "--kube-reserved=")) == {"enforceNodeAllocatable": [], "kubeReserved": {}}
+    assert effective(words=("--enforce-node-allocatable=pods,",))["enforceNodeAllocatable"] == ["pods", ""]
+    assert effective(words=("--reserved-memory=-1:memory=1Gi",))["reservedMemory"] == [{"numaNode": -1, "limits": {"memory": "1Gi"}}]
 
 
 CONFIGURATIONS = st.fixed_dictionaries(

@@ -213,3 +213,18 @@ def test_an_old_containerd_cannot_tell_its_cgroup_driver() -> None:
         configuration(with_containerd("1.6.20", False))
     other = with_containerd("1.7.24", False, **{"container-runtime-endpoint": "unix:///run/crio/crio.sock"})
     assert "cgroupDriver" not in configuration(other)
+
+
+# --- where it is read ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_kubelet_that_is_started_without_a_file() -> None:
+    bare = Kubelet("plain", "kubelet.service", "1.34.4", exec_start="/usr/bin/kubelet --node-ip=10.0.0.1")
+    plan = plan_for(make_topology(kubelet=bare))
+    said = next(note for note in plan.notes if note.code == "kubelet_reads_no_file")
+    assert said.severity == "warning" and "pass --config=/var/lib/kubelet/config.yaml there" in said.message
+    told = dataclasses.replace(bare, config_file="/etc/kubelet.yaml", exec_start="/usr/bin/kubelet --config=/etc/kubelet.yaml")
+    assert "kubelet_reads_no_file" not in codes(plan_for(make_topology(kubelet=told)))
+    assert "kubelet_reads_no_file" not in codes(plan_for(make_topology(kubelet=bare), kubelet_config_dir="/etc/kubernetes/kubelet.conf.d"))
+    for name in ("kubeadm", "k3s"):  # what isn't installed yet will come with its own unit
+        assert "kubelet_reads_no_file" not in codes(plan_for(make_topology(kubelet=None), kubelet_distribution=name))

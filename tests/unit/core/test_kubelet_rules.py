@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_rules as rules
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_gates import GATE_DEPENDENCIES, GATE_STAGES
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_merge import EARLIER_GATES
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_version import minor_of
 
 GOOD: dict[str, Any] = {
@@ -63,7 +65,7 @@ BAD = [
     ({**GOOD, "reservedSystemCPUs": ""}, "needs a reservation of CPUs"),  # A20
     ({**GOOD, "reservedSystemCPUs": "", "kubeReserved": {"memory": "1Gi"}}, "needs a reservation of CPUs"),
     ({**GOOD, "systemReservedCgroup": "/system.slice"}, "together with systemReservedCgroup"),  # A21
-    ({**GOOD, "reservedSystemCPUs": "0,x"}, 'reservedSystemCPUs is "0,x", which kubelet can\'t read'),
+    ({**GOOD, "reservedSystemCPUs": "0,x"}, 'reservedSystemCPUs is "0,x", which is no list of CPUs'),
     ({**GOOD, "reservedSystemCPUs": "", "kubeReserved": {"cpu": "0"}}, "needs a reservation of CPUs"),
     ({**GOOD, "kubeReserved": {"hugepages-2Mi": "10Mi"}}, "kubeReserved holds hugepages-2Mi, which kubelet can't reserve"),  # B1
     ({**GOOD, "systemReserved": {"memory": "1 Gi"}}, 'systemReserved.memory is "1 Gi", which is not a Kubernetes quantity'),
@@ -75,11 +77,14 @@ BAD = [
     ({**GOOD, "evictionHard": {"memory.avail": "1Gi"}}, 'Did you mean "memory.available"'),
     ({**GOOD, "evictionHard": {"memory.available": "0"}}, "refuses a threshold of nothing"),
     ({**GOOD, "evictionHard": {"memory.available": "101%"}}, "which is no share"),
+    ({**GOOD, "evictionHard": {"pid.available": "٣%"}}, "which is no share"),
     ({**options(distribute_cpus_across_numa="true"), "featureGates": {"CPUManagerPolicyAlphaOptions": True, "AllBeta": False}},
      "needs the feature gate CPUManagerPolicyBetaOptions"),
     # B7
     ({**GOOD, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "true"}}, 'max-allowable-numa-nodes is "true"'),
     ({**GOOD, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "4"}}, "Write a number from 8 on"),
+    ({**GOOD, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "9223372036854775808"}}, "Write a number from 8 on"),
+    ({**GOOD, "memorySwap": {"swapBehavior": "UnlimitedSwap"}}, '"UnlimitedSwap", which kubelet 1.37 refuses. Write NoSwap or'),
     # B1, B2, B3
     ({**STATIC_MEMORY, "reservedMemory": [{"numaNode": 0, "limits": {"memory": "6Gi"}}]}, "adds up to 6144Mi, but .* are 6244Mi"),
     ({**STATIC_MEMORY, "reservedMemory": []}, "adds up to 0Mi, but"),
@@ -151,9 +156,98 @@ def test_options_that_kubelet_does_not_look_at() -> None:
 
 
 def test_one_gate_for_all() -> None:
-    rules.check({**options(align_by_socket="true"), "featureGates": {"AllAlpha": True}}, NEWEST)
+    rules.check({**options(align_by_socket="true"), "featureGates": {"AllAlpha": True}}, 34)
     with pytest.raises(InvalidInput, match="needs the feature gate CPUManagerPolicyAlphaOptions"):
-        rules.check({**options(align_by_socket="true"), "featureGates": {"AllAlpha": True, "CPUManagerPolicyAlphaOptions": False}}, NEWEST)
+        rules.check({**options(align_by_socket="true"), "featureGates": {"AllAlpha": True, "CPUManagerPolicyAlphaOptions": False}}, 34)
+
+
+@pytest.mark.parametrize(
+    ("gates", "minor", "sentence"),
+    [
+        ({"Nothing": True}, 37, "kubelet 1.37 has no feature gate Nothing, and exits on it. Take featureGates.Nothing out"),
+        ({"CPUManager": True}, 33, "kubelet 1.33 has no feature gate CPUManager"),  # A17
+        ({"KubeletTracing": False}, 34, "has the feature gate KubeletTracing locked to true"),
+        # What depends on it is on by default. kubelet 1.37 panics while it loads such a file.
+        ({"PodLevelResources": False}, 37, "Set featureGates.*: false or featureGates.PodLevelResources: true"),
+        ({"PodLevelResourceManagers": True, "PodLevelResources": False, "InPlacePodLevelResourcesVerticalScaling": False,
+          "PodLevelResourcesFixDefaulting": False, "PodLevelResourcesFixKubeletQOSClass": False}, 37, "ResourceManagers on, which needs"),
+        ({"GracefulNodeShutdown": False}, 37, "BasedOnPodPriority on, which needs GracefulNodeShutdown, and that is off"),
+        ({"AllAlpha": True}, 37, "which needs GenericWorkload, and that is off; it would exit"),  # a beta that is off by default
+    ],
+)  # fmt: skip
+def test_gates_of_others(gates: dict[str, bool], minor: int, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        rules.check({**GOOD, "featureGates": gates}, minor)
+
+
+def test_gates_that_kubelet_takes() -> None:
+    rules.check({**GOOD, "featureGates": {"CPUManager": True, "PodLevelResources": False}}, 32)
+    rules.check({**GOOD, "featureGates": {"PodLevelResources": False}}, 34)  # dependencies are looked at from 1.35 on
+    for gates in ({"PodLevelResourceManagers": True}, {"AllBeta": False}, {"AllAlpha": True, "AllBeta": True}):
+        rules.check({**GOOD, "featureGates": gates}, 37)
+
+
+def test_no_gate_needs_those_of_options() -> None:
+    """The plan sets no others, so that nodes needn't look at all gates there are."""
+    linked = {name for gate, rows in GATE_DEPENDENCIES.items() for unused, needs in rows for name in (gate, *needs)}
+    assert not linked & rules.OPTION_GATES and set(GATE_STAGES) >= linked | set(rules.GATES)
+
+
+def test_options_as_such_have_a_gate() -> None:
+    """kubelet looks at it under any policy; at 1.32 AllBeta still switches the CPU manager's off."""
+    for gates in ({"CPUManagerPolicyOptions": False}, {"AllBeta": False}):
+        with pytest.raises(InvalidInput, match="without the feature gate CPUManagerPolicyOptions"):
+            rules.check({**GOOD, "featureGates": gates}, 32)
+    closest = {"topologyManagerPolicy": "none", "topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true"}}
+    with pytest.raises(InvalidInput, match="without the feature gate TopologyManagerPolicyOptions"):
+        rules.check({**closest, "featureGates": {"TopologyManagerPolicyOptions": False}}, 35)
+    rules.check({**GOOD, "featureGates": {"TopologyManagerPolicyOptions": False}}, 35)
+
+
+def test_enforcement_by_version() -> None:
+    compressible = {"enforceNodeAllocatable": ["kube-reserved-compressible"], "kubeReservedCgroup": "/kube.slice"}
+    rules.check(compressible, 32)
+    with pytest.raises(InvalidInput, match="enforceNodeAllocatable is kube-reserved-compressible, which kubelet refuses"):
+        rules.check(compressible, 31)
+    nothing = {**GOOD, "enforceNodeAllocatable": ["none"], "cgroupsPerQOS": False}
+    rules.check(nothing, 31)
+    with pytest.raises(InvalidInput, match="Set cgroupsPerQOS: true"):
+        rules.check(nothing, 30)
+
+
+def test_gates_that_are_switched_off_too_late() -> None:
+    """kubelet has set a default by the gate when it read its main file, and refuses it without the gate."""
+    off = {"featureGates": {"KubeletEnsureSecretPulledImages": False}}
+    rules.check({**GOOD, **off}, NEWEST)
+    with pytest.raises(InvalidInput, match="KubeletEnsureSecretPulledImages is switched off after kubelet has set a default by it"):
+        rules.check({**GOOD, **off, EARLIER_GATES: ({}, {})}, NEWEST)
+    rules.check({**GOOD, **off, EARLIER_GATES: ({}, {})}, 34)  # off by default there
+    with pytest.raises(InvalidInput, match="has no feature gate Nothing"):
+        rules.check({**GOOD, **off, EARLIER_GATES: ({"Nothing": True}, {})}, NEWEST)
+
+
+def test_swap_behaviour_by_version() -> None:
+    limited = {**GOOD, "memorySwap": {"swapBehavior": "LimitedSwap"}}
+    rules.check(limited, 30)
+    rules.check({**limited, "memorySwap": {"swapBehavior": ""}}, 28)
+    with pytest.raises(InvalidInput, match=r"kubelet 1\.29 refuses it without the feature gate NodeSwap"):
+        rules.check(limited, 29)
+    with pytest.raises(InvalidInput, match="without the feature gate NodeSwap"):
+        rules.check({**limited, "featureGates": {"AllBeta": False}}, 33)
+    rules.check({**limited, "featureGates": {"NodeSwap": True}}, 29)
+    rules.check({**GOOD, "memorySwap": {"swapBehavior": "UnlimitedSwap"}, "featureGates": {"NodeSwap": True}}, 29)
+    with pytest.raises(InvalidInput, match="Write LimitedSwap or UnlimitedSwap"):
+        rules.check({**GOOD, "memorySwap": {"swapBehavior": "NoSwap"}, "featureGates": {"NodeSwap": True}}, 29)
+
+
+def test_amounts_of_cpus_are_rounded() -> None:
+    """From 1.37 on kubelet first rounds to thousandths: less than half of one is nothing, and the static policy refuses that."""
+    little = {**GOOD, "reservedSystemCPUs": "", "kubeReserved": {"cpu": "0.0004"}}
+    assert [rules.reserved_cpus(little, minor) for minor in (36, 37)] == [1, 0]
+    assert rules.reserved_cpus({"kubeReserved": {"cpu": "0.9996"}, "systemReserved": {"cpu": "1.0001"}}, 37) == 2
+    assert rules.reserved_cpus({"kubeReserved": {"cpu": "1500m"}, "systemReserved": {"cpu": "1"}}, 37) == 3
+    with pytest.raises(InvalidInput, match="needs a reservation of CPUs"):
+        rules.check(little, 37)
 
 
 @pytest.mark.parametrize(

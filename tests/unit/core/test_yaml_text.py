@@ -111,7 +111,9 @@ def test_forms_that_people_write(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [("{a: 1}\n", "line 1 is not a top-level key"), ("a: 1\nb\n", "line 2 is not a top-level key"), ("a: 1\na: 2\n", "has the key a twice"),
-     ("a: 1\n---\nb: 2\n", "line 2 is not"), ("  a: 1\n", "line 1 is not"), ("# c\n  a: 1\n", "belongs to no key")],
+     ("a: 1\n---\nb: 2\n", "line 2 is not"), ("  a: 1\n", "line 1 is not"), ("# c\n  a: 1\n", "belongs to no key"),
+     ("a:\n    b: 1\n  c: 2\n", "line 3 indented less than what stands before it"), ("a:\n  b:\n    c: 1\n d: 2\n", "line 4 indented less"),
+     ("a:\n\tb: 1\n", "a tab before the text of line 2"), ("a:\n  b: 1\n  \tc: 2\n", "a tab before the text of line 3")],
 )  # fmt: skip
 def test_what_is_not_one_block_mapping(text: str, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
@@ -121,7 +123,7 @@ def test_what_is_not_one_block_mapping(text: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["a: &x 1\n", "a: |\n  text\n", "a: {b\n", "a: {b: c} d\n", 'a: "half\n', "a: b\n  c: d\n", "a: 'half\n", "a: {? b: c}\n",
-     "a:\n    b: 1\n  c: 2\n", "a:\n  b: 1\n  b: 2\n", "a:\n- b\n  c\n"],
+     "a:\n  b: 1\n  b: 2\n", "a:\n- b\n  c\n"],
 )  # fmt: skip
 def test_what_is_not_looked_into(text: str) -> None:
     with pytest.raises(InvalidInput, match="in a form that isn't read here"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,33 @@ def test_a_second_run_changes_nothing_and_a_change_of_profile_leaves_nothing(tmp
         assert yaml.safe_load(main.read_text()) == {**yaml.safe_load(BASE), **wanted["kubelet"]["configuration"]}
     assert run(tmp_path, {"kubelet": {}}).changed
     assert main.read_text() == BASE
+
+
+@pytest.mark.parametrize("by", ["main", "drop-in", "flag"])
+def test_kernel_values_that_kubelet_demands(tmp_path: Path, by: str) -> None:
+    """With protectKernelDefaults kubelet sets nothing: it exits."""
+    kubelet = RKE2 if by == "drop-in" else replace(KUBEADM, flags={"protect-kernel-defaults": "true"}) if by == "flag" else KUBEADM
+    path = RKE2.config_dir + "/00-rke2-defaults.conf" if by == "drop-in" else MAIN
+    write(tmp_path, path, BASE if by == "flag" else BASE + "protectKernelDefaults: true\n")
+    values = {"vm.overcommit_memory": "1", "vm.panic_on_oom": "0", "kernel.panic": "10", "kernel.panic_on_oops": "1",
+              "kernel.keys.root_maxkeys": "1000000", "kernel.keys.root_maxbytes": "25000000"}  # fmt: skip
+    for name, value in values.items():
+        write(tmp_path, "/proc/sys/" + name.replace(".", "/"), value + "\n")
+    assert run(tmp_path, section(kubelet)).changed
+    for name, value in values.items():
+        live = write(tmp_path, "/proc/sys/" + name.replace(".", "/"), "7\n")
+        with pytest.raises(GpufleetError, match="protectKernelDefaults is true and %s is 7: kubelet exits unless it is %s" % (name, value)):
+            look(tmp_path, section(kubelet))
+        assert not run(tmp_path, section(kubelet, sysctl={name: value})).changed  # before this concern comes the one that sets it
+        live.unlink()
+        look(tmp_path, section(kubelet))  # not known here
+        live.write_text(value)
+
+
+def test_kernel_values_that_kubelet_sets_itself(tmp_path: Path) -> None:
+    write(tmp_path, "/proc/sys/vm/panic_on_oom", "1\n")
+    write(tmp_path, MAIN, BASE + "protectKernelDefaults: false\n")
+    assert run(tmp_path, section()).changed
 
 
 def test_check_mode_writes_nothing(tmp_path: Path) -> None:
