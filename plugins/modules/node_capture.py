@@ -8,11 +8,18 @@ module: node_capture
 short_description: Bring a node's root home as an archive
 version_added: 0.1.0
 description:
-  - Writes an archive of exactly the files that this collection reads on the node. Unpacked, it is a root that facts can be read from
-    and that a plan can be made and tried on, far from the node.
-  - Host and user names, MAC and IP addresses, serial numbers, UUIDs and the values of unknown kernel arguments are replaced, each
-    consistently within the archive.
+  - Writes an archive of exactly the files that this collection reads on the node. Unpacked, it is a root that facts can be read from,
+    that a plan can be made and tried on, and that M(gpufleet.node.node_verify) says the same of as of the node, far from it. What
+    commands answer on a running node isn't in it; what only they can tell is pending there.
+  - Host and user names, MAC and IP addresses, serial numbers, UUIDs, credentials, and the values of kernel arguments, kubelet flags and
+    environment variables that this collection doesn't know are replaced, each consistently within the archive. Of the package database,
+    C(udev) and containerd only what is read is in it.
 options:
+  plan:
+    description:
+      - The plan, as M(gpufleet.node.node_plan) returns it, by which verify looks at the node; without it one of the defaults. What
+        another plan would have it look at isn't in the archive.
+    type: dict
   dest:
     description: The archive to write on the node (tar, gzip).
     type: path

@@ -4,25 +4,34 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any, List, Mapping, Optional, Sequence
+
+from ..core.change import IN_PLACE, Finding
 from ..core.codec import to_json
 from ..core.errors import GpufleetError
 from ..core.plan import build_plan
 from ..core.policy import Policy
+from ..host.apply import Node, inspect
 from ..host.capture import RecordingRoot, capture
 from ..host.command import Command
 from ..host.concerns import CONCERNS
 from ..host.files import write_atomic
+from ..host.refusals import Refusals
 from ..host.root import Root
+from ..host.store import Store
 from ..host.topology import read_topology
 from .module import fail, new_module
+
+_LAUNCHER, _PROGRAM = "launcher", ".pyz"  # the item of the first, the names of the others
 
 
 def capture_node() -> None:
     """Be the module node_capture."""
-    module = new_module({"dest": {"type": "path", "required": True}})
+    module = new_module({"dest": {"type": "path", "required": True}, "plan": {"type": "dict"}})
     try:
         root = RecordingRoot(module.params["root"])
-        archive = capture(root, read_everything)
+        archive = capture(root, lambda reader, command: read_everything(reader, command, module.params["plan"]))
         if not module.check_mode:
             write_atomic(module.params["dest"], archive, 0o600, enforce_mode=True)
         module.exit_json(changed=not module.check_mode, dest=module.params["dest"], files=len(root.contents), size_bytes=len(archive))
@@ -30,12 +39,27 @@ def capture_node() -> None:
         fail(module, error)
 
 
-def read_everything(root: Root, command: Command) -> None:
-    """All that facts and the concerns look at, the latter by a plan of the defaults."""
+def read_everything(root: Root, command: Command, plan: Optional[Mapping[str, Any]] = None) -> List[str]:
+    """All that facts and verify look at, the latter by ``plan`` or, without one, by that of the defaults.
+
+    :returns: the paths of our own programs that are as we ship them
+    """
     topology = read_topology(root, command)
-    try:
-        plan = to_json(build_plan(topology, Policy()))
-    except GpufleetError:  # a node that the defaults don't fit: its facts are what a report is about
-        return
-    for concern in CONCERNS:
-        concern.read(root, command, {name: plan[name] for name in concern.sections})
+    node = Node(root, command, Store(root), Refusals(root))
+    found: List[Finding] = []
+    with suppress(GpufleetError):  # a node that the defaults don't fit: its facts are what a report is about
+        plan = plan or to_json(build_plan(topology, Policy()))
+    for concern in CONCERNS if plan else ():
+        section = {name: plan[name] for name in concern.sections}
+        with suppress(GpufleetError):  # a concern that is refused: what was read up to there is why
+            found += inspect(concern.artifacts(section, concern.read(root, command, section)), node)
+    return _own_programs(root, found, (plan or {}).get("launcher") or {})
+
+
+def _own_programs(root: Root, found: Sequence[Finding], launcher: Mapping[str, Any]) -> List[str]:
+    """Those that are as this collection ships them. Verify tells the launcher by its checksum alone, so that it is read only here."""
+    in_place = [finding for finding in found if finding.status == IN_PLACE]
+    paths = [launcher["path"] for finding in in_place if finding.item == _LAUNCHER and launcher.get("path")]
+    for path in paths:
+        root.read(path)
+    return paths + [finding.path for finding in in_place if finding.path.endswith(_PROGRAM)]

@@ -13,16 +13,16 @@ import os
 import posixpath
 import re
 import secrets
+import stat
 import tarfile
-from typing import Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from ..core.anonymise import Anonymiser
+from ..core.anonymise_files import anonymous
 from .command import Command
 from .root import Root
+from .store import FOLDER, Store
 
-# Files whose tokens are kernel arguments, and files that are nothing but one serial number.
-_ARGUMENT_FILES = ("/proc/cmdline", "/etc/default/grub", "/etc/kernel/cmdline", "/boot/loader/entries/", "/boot/grub")
-_SERIAL_FILES = frozenset(("serial", "serial_number", "product_serial", "board_serial", "chassis_serial", "product_uuid", "wwid"))
 _FIRST_PERSON_UID = 1000
 _NOBODY_UID = 65534
 
@@ -55,11 +55,23 @@ class RecordingRoot(Root):
         return super().link_target(path)
 
 
-def capture(root: RecordingRoot, read: Callable[[Root, Command], object]) -> bytes:
-    """The archive (tar, gzip) of what ``read`` opens below the root."""
-    read(root, Command(root))
-    anonymiser = Anonymiser(secrets.token_bytes(32), _host_names(root), _users(root))
-    return _archive(_entries(root), anonymiser)
+def capture(root: RecordingRoot, read: Callable[[Root, Command], Iterable[str]]) -> bytes:
+    """The archive (tar, gzip) of what ``read`` opens below the root.
+
+    ``read`` answers the paths of programs that are this collection's own, byte for byte: they name nobody, and with one byte changed they
+    would be others.
+    """
+    programs = frozenset(map(root.resolve, read(root, Command(root))))
+    people, system = _accounts(root)
+    anonymiser = Anonymiser(secrets.token_bytes(32), _host_names(root), people, system)
+    kept = {known["original"]["sha256"]: path for path, known in Store(root).files.items() if "sha256" in (known["original"] or {})}
+
+    def content(path: str, text: str) -> str:
+        """A file's text for the archive. An original that we keep has the format of the file that it was."""
+        format_of = kept.get(posixpath.basename(path), path) if path.startswith(FOLDER + "/") else path
+        return text if path in programs else anonymous(format_of, text, anonymiser)
+
+    return _archive(_entries(root), anonymiser, content)
 
 
 def _host_names(root: RecordingRoot) -> List[str]:
@@ -69,13 +81,12 @@ def _host_names(root: RecordingRoot) -> List[str]:
     return [name for name in names if name and name.partition(".")[0] not in common]
 
 
-def _users(root: Root) -> List[str]:
-    accounts = [line.split(":") for line in (Root(root.path).read("/etc/passwd") or "").splitlines()]
-    return [
-        account[0]
-        for account in accounts
-        if len(account) > 2 and account[2].isdigit() and _FIRST_PERSON_UID <= int(account[2]) < _NOBODY_UID
-    ]
+def _accounts(root: Root) -> Tuple[List[str], List[str]]:
+    """The node's accounts: those of people, and those of its system."""
+    fields = [line.split(":") for line in (Root(root.path).read("/etc/passwd") or "").splitlines()]
+    accounts = [(account[0], int(account[2])) for account in fields if len(account) > 2 and account[2].isdigit()]
+    people = [name for name, uid in accounts if _FIRST_PERSON_UID <= uid < _NOBODY_UID]
+    return people, [name for name, _uid in accounts if name not in people]
 
 
 class _Entries:
@@ -90,8 +101,8 @@ class _Entries:
     def add(self, path: str, text: Optional[str] = None) -> None:
         """A path with all links on its way; text None: an empty file or a folder, whichever it is."""
         real = self._follow(path)
-        if text is not None:
-            self.files[real] = text
+        if text is not None:  # a file with several names may have been read in full by one of them only
+            self.files[real] = max(text, self.files.get(real, ""), key=len)
         elif os.path.isdir(self._local(real)):
             self.folders.add(real)
         elif os.path.lexists(self._local(real)):
@@ -110,6 +121,10 @@ class _Entries:
             here = step
         return here
 
+    def mode(self, path: str) -> int:
+        """The permissions of a file, and that its owner may read it: whoever unpacks the archive does."""
+        return stat.S_IMODE(os.lstat(self._local(path)).st_mode) & 0o777 | stat.S_IRUSR
+
     def _local(self, real: str) -> str:
         return ("" if self._root.is_live else self._root.path) + real
 
@@ -127,7 +142,7 @@ def _entries(root: RecordingRoot) -> _Entries:
     return entries
 
 
-def _archive(entries: _Entries, anonymiser: Anonymiser) -> bytes:
+def _archive(entries: _Entries, anonymiser: Anonymiser, content_of: Callable[[str, str], str]) -> bytes:
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
@@ -140,17 +155,11 @@ def _archive(entries: _Entries, anonymiser: Anonymiser) -> bytes:
             member.linkname = anonymiser.text(target)
             archive.addfile(member)
         for path, text in sorted(entries.files.items()):
-            content = _anonymous(path, text, anonymiser).encode("utf-8", "surrogateescape")
-            member = _member(anonymiser.text(path), tarfile.REGTYPE, 0o644)
+            content = content_of(path, text).encode("utf-8", "surrogateescape")
+            member = _member(anonymiser.text(path), tarfile.REGTYPE, entries.mode(path))
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
-
-
-def _anonymous(path: str, text: str, anonymiser: Anonymiser) -> str:
-    if posixpath.basename(path) in _SERIAL_FILES:
-        return anonymiser.word("serial", text.strip()) + "\n"
-    return anonymiser.arguments(text) if path.startswith(_ARGUMENT_FILES) else anonymiser.text(text)
 
 
 def _member(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
