@@ -8,7 +8,7 @@ Sources: Documentation/admin-guide/kernel-parameters.txt, kernel/sched/isolation
 from __future__ import annotations
 
 import re
-from typing import List, Tuple
+from typing import List, Sequence, Tuple
 
 from . import kernel_args
 from .errors import InvalidInput
@@ -72,7 +72,21 @@ def kernel_arguments(topology: Topology, policy: Policy, cpus: Partition, pools:
             raise InvalidInput("gpufleet_kernel_arguments holds %s, which the plan decides." % token, "Set %s instead." % variable)
     tokens += policy.kernel_arguments
     _check_length(topology, tokens)
-    return kernel_args.check(tokens)
+    wanted = kernel_args.check(tokens)
+    _note_displaced(kernel_args.of(kernel_args.split(topology.command_line), wanted), wanted, notes)
+    return wanted
+
+
+def _note_displaced(running: Sequence[str], wanted: Sequence[str], notes: Notes) -> None:
+    """Values that the node runs with and will not any more. Whose they are, its memory tells, and so the verdict."""
+    displaced = [token for token in running if token not in wanted]
+    if displaced:
+        notes.info(
+            "kernel_arguments_displaced",
+            "The node was booted with %s: the plan's values take their place, and rollback brings back those that aren't ours."
+            % " ".join(displaced),
+            arguments=displaced,
+        )
 
 
 def _isolation(topology: Topology, policy: Policy, cpus: Partition, kernel: Version, notes: Notes) -> List[str]:

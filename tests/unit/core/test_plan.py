@@ -308,6 +308,17 @@ def test_isolated_over_a_shared_pool_goes_without_domain() -> None:  # A7
     assert plan.kubelet["configuration"]["cpuManagerPolicyOptions"]["full-pcpus-only"] == "true"
 
 
+def test_kernel_arguments_that_ours_displace_are_in_a_note() -> None:
+    line = "ro isolcpus=2-3 nohz_full=1-95,97-191,193-287,289-383 console=ttyS0 -- idle=poll"
+    (note,) = (
+        note
+        for note in plan_for(reference(kubelet=None, command_line=line), profile="isolated").notes
+        if note.code == "kernel_arguments_displaced"
+    )
+    assert note.facts == {"arguments": ["isolcpus=2-3"]} and "isolcpus=2-3" in note.message
+    assert "kernel_arguments_displaced" not in codes(plan_for(reference(command_line=line)))
+
+
 def test_only_what_the_kernel_to_be_booted_supports() -> None:  # D5
     topology = reference(kubelet=None)
     boot = topology.boot
