@@ -135,6 +135,12 @@ def _isolcpus_flags(topology: Topology, policy: Policy, kernel: Version, notes: 
             "isolation_over_shared_pool",
             "kubelet's shared pool covers the isolated CPUs, so isolcpus goes without domain (gpufleet_isolate_domain).",
         )
+    if domain and topology.software.docker:  # D11
+        notes.warning(
+            "docker_over_isolated_cpus",
+            "A container that Docker starts with a cpuset of its own gets the isolated CPUs in it, and without load balancing all its "
+            "threads stay on a single one: name one CPU for each, or set gpufleet_isolate_domain: false.",
+        )
     if kernel < MANAGED_IRQ_SINCE:
         notes.warning(
             "managed_irq_unsupported",

@@ -308,6 +308,17 @@ def test_isolated_over_a_shared_pool_goes_without_domain() -> None:  # A7
     assert plan.kubelet["configuration"]["cpuManagerPolicyOptions"]["full-pcpus-only"] == "true"
 
 
+def test_containers_with_a_cpuset_of_their_own_beside_isolation() -> None:  # D11
+    docker = reference(kubelet=None, software=Software(docker=True))
+    assert "docker_over_isolated_cpus" in codes(plan_for(docker, profile="isolated"), "warning")
+    for plan in (
+        plan_for(docker, profile="isolated", isolate_domain=False),
+        plan_for(docker),
+        plan_for(reference(kubelet=None), profile="isolated"),
+    ):
+        assert "docker_over_isolated_cpus" not in codes(plan)
+
+
 def test_kernel_arguments_that_ours_displace_are_in_a_note() -> None:
     line = "ro isolcpus=2-3 nohz_full=1-95,97-191,193-287,289-383 console=ttyS0 -- idle=poll"
     (note,) = (

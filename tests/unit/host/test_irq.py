@@ -375,7 +375,7 @@ def test_an_interrupt_that_goes_right_after_the_write_is_no_fault(program, plann
     assert done.returncode == 0 and f"interrupt 33 of {NIC}: vanished" in done.stdout
 
 
-def test_four_bad_ones_among_hundreds_of_good_ones(program, planned):  # E5
+def test_four_bad_ones_among_hundreds_of_good_ones(program, planned):  # E5, E13
     add_irqs(planned, DRIVE, list(range(100, 944)))
     done = start(program, planned, code=faulty('if number in ("101", "102", "500", "943"): return "EIO"'))
     assert done.returncode == 0 and done.stdout.splitlines()[0] == f"{8 + 840} written"
