@@ -25,12 +25,14 @@ BOOT = (
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A node, a hook before and one after, and a copy of playbook and role in which a shell line stands for the reboot."""
+    """A node, a stand-in for kubectl, and a copy of playbook and role in which a shell line stands for the reboot."""
     with scratch() as place:
         build.build(build.load("cloudvm"), place / "node")
         (place / "hosts").write_text(f"node {LOCAL} gpufleet_root={place}/node\n")
-        for hook in ("drain", "uncordon"):
-            (place / f"{hook}.yml").write_text(f"- name: Hook\n  ansible.builtin.shell: echo {hook} >> {place}/log\n")
+        kubectl = place / "bin/kubectl"
+        kubectl.parent.mkdir()
+        kubectl.write_text(f'#!/bin/sh\necho "$1" >> {place}/log\necho "$*" >> {place}/kubectl.log\n')
+        kubectl.chmod(0o755)
         shutil.copytree(REPOSITORY / "roles/reboot", place / "roles/reboot")
         main, reboot = place / "roles/reboot/tasks/main.yml", place / "roles/reboot/tasks/reboot.yml"
         main.write_text(main.read_text().replace("gpufleet_root | default('/') == '/'", "true"))
@@ -49,12 +51,13 @@ def play(folder: Path, environment: dict[str, str], boot: str) -> tuple[subproce
         "gpufleet_profile": "isolated",
         "gpufleet_reboot": "when_needed",
         "gpufleet_reboot_timeout": 77,
-        "gpufleet_drain": f"{folder}/drain.yml",
-        "gpufleet_uncordon": f"{folder}/uncordon.yml",
+        "gpufleet_drain": f"{REPOSITORY}/playbooks/tasks/drain.yml",
+        "gpufleet_uncordon": f"{REPOSITORY}/playbooks/tasks/uncordon.yml",
     }
     # A variable's own expressions are evaluated on the node's variables, so the line comes from a file.
     (folder / "boot.yml").write_text("boot: %s\n" % json.dumps(boot))
     command = ["ansible-playbook", "-i", str(folder / "hosts"), str(folder / "site.yml"), "-e", json.dumps(variables)]
+    environment = {**environment, "PATH": f"{folder}/bin:{environment['PATH']}"}
     done = subprocess.run([*command, "-e", f"@{folder}/boot.yml"], env=environment, capture_output=True, text=True, check=False)
     return done, (folder / "log").read_text().split()
 
@@ -62,7 +65,12 @@ def play(folder: Path, environment: dict[str, str], boot: str) -> tuple[subproce
 def test_drained_booted_verified_taken_back_and_then_left_alone(folder, ansible_env):
     boot = BOOT.replace("{folder}", str(folder)) % (NEW_LINE % "")
     done, log = play(folder, ansible_env, boot)
-    assert done.returncode == 0 and log == ["drain", "booted", "uncordon"], done.stdout
+    assert done.returncode == 0 and log == ["drain", "booted", "wait", "uncordon"], done.stdout
+    assert (folder / "kubectl.log").read_text().splitlines() == [
+        "drain node --ignore-daemonsets --delete-emptydir-data --timeout=30m",
+        "wait --for=condition=Ready node/node --timeout=10m",
+        "uncordon node",
+    ]
     assert "reboot when it suits" not in done.stdout  # the summary is of the booted node
     done, log = play(folder, ansible_env, boot)
     assert done.returncode == 0 and log == [] and "changed=0" in done.stdout
