@@ -137,6 +137,21 @@ def test_a_capture_gives_the_same_plan_and_verdict_and_no_names(machine):
             converge(root, plan)
 
 
+def test_interrupts_that_only_the_kernel_moves_are_read_only_in_a_capture(monkeypatch):
+    monkeypatch.setattr("ansible_collections.gpufleet.node.plugins.module_utils.host.capture.managed", lambda root, irqs: set(irqs[:1]))
+    with scratch() as folder:
+        root, copy = folder / "node", folder / "home"
+        build.build(build.load("cloudvm"), root)
+        plan = plan_for(root)
+        home(root, copy, plan)
+        alone = {path for path in copy.glob("proc/irq/*/smp_affinity_list") if not path.stat().st_mode & 0o222}
+        assert len(alone) == 1
+        moved = [(item, status) for item, status, _until, _message in verdict(copy, plan) if item.startswith("interrupt ")]
+        (number,) = (path.parent.name for path in alone)
+        assert [(item, status) for item, status in moved if item.startswith("interrupt %s " % number) and status == "drift"] == []
+        assert len([status for _item, status in moved if status == "drift"]) > 0
+
+
 # Why verify can't say the same of a capture: what a user put into a service is the user's.
 OTHERWISE = {"gpufleet-prep.service": "its user, its environment and its command's flags are replaced"}
 

@@ -19,10 +19,13 @@ from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from ..core.anonymise import Anonymiser
 from ..core.anonymise_files import anonymous
+from ..core.irq import AFFINITY_LIST
 from .command import Command
+from .irq_live import managed
 from .root import Root
 from .store import FOLDER, Store
 
+_INTERRUPT = re.compile(r"/proc/irq/(\d+)/smp_affinity_list\Z")
 _FIRST_PERSON_UID = 1000
 _NOBODY_UID = 65534
 
@@ -71,7 +74,13 @@ def capture(root: RecordingRoot, read: Callable[[Root, Command], Iterable[str]])
         format_of = kept.get(posixpath.basename(path), path) if path.startswith(FOLDER + "/") else path
         return text if path in programs else anonymous(format_of, text, anonymiser)
 
-    return _archive(_entries(root), anonymiser, content)
+    return _archive(_entries(root, _managed(root)), anonymiser, content)
+
+
+def _managed(root: RecordingRoot) -> Set[str]:
+    """The affinity files of interrupts that only the kernel moves: not every kernel shows it by their mode, and a copy can't be asked."""
+    numbers = [int(match.group(1)) for match in map(_INTERRUPT.match, root.contents) if match]
+    return {AFFINITY_LIST % number for number in managed(root, numbers)}
 
 
 def _host_names(root: RecordingRoot) -> List[str]:
@@ -92,8 +101,8 @@ def _accounts(root: Root) -> Tuple[List[str], List[str]]:
 class _Entries:
     """The tree of an archive: files by their real path, links as they are, folders for what holds them."""
 
-    def __init__(self, root: RecordingRoot) -> None:
-        self._root = root
+    def __init__(self, root: RecordingRoot, read_only: Set[str]) -> None:
+        self._root, self._read_only = root, read_only
         self.files: Dict[str, str] = {}
         self.links: Dict[str, str] = {}
         self.folders: Set[str] = set()
@@ -123,14 +132,15 @@ class _Entries:
 
     def mode(self, path: str) -> int:
         """The permissions of a file, and that its owner may read it: whoever unpacks the archive does."""
-        return stat.S_IMODE(os.lstat(self._local(path)).st_mode) & 0o777 | stat.S_IRUSR
+        mode = stat.S_IMODE(os.lstat(self._local(path)).st_mode) & 0o777 | stat.S_IRUSR
+        return mode & ~0o222 if path in self._read_only else mode
 
     def _local(self, real: str) -> str:
         return ("" if self._root.is_live else self._root.path) + real
 
 
-def _entries(root: RecordingRoot) -> _Entries:
-    entries = _Entries(root)
+def _entries(root: RecordingRoot, read_only: Set[str]) -> _Entries:
+    entries = _Entries(root, read_only)
     for path, text in list(root.contents.items()):
         entries.add(path, text)
     for folder, names in list(root.folders.items()):

@@ -41,14 +41,17 @@ def managed(root: Root, irqs: Iterable[int]) -> FrozenSet[int]:
 
     Newer kernels make their file read-only. Others are asked by a write of no bytes: it can't change anything, and the refusal (EIO, since
     6.12 EPERM) comes before the bytes are looked at. An interrupt that can be placed answers EINVAL. See kernel/irq/proc.c.
+    In a capture all of them are read-only.
     """
-    return frozenset(number for number in irqs if _refuses(root.local(irq.AFFINITY_LIST % number))) if root.is_live else frozenset()
+    return frozenset(number for number in irqs if _refuses(root.local(irq.AFFINITY_LIST % number), asked=root.is_live))
 
 
-def _refuses(path: str) -> bool:
+def _refuses(path: str, asked: bool) -> bool:
     try:
         if not os.stat(path).st_mode & stat.S_IWUSR:
             return True
+        if not asked:
+            return False
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:  # it vanished, or we aren't root: whoever writes will be told
         return False
