@@ -57,6 +57,7 @@ def test_verify_tells_drift_from_what_is_pending_for_people_and_for_programs(fle
     assert play(fleet, ansible_env, "site.yml", gpufleet_hosts="first").returncode == 0
     done = play(fleet, ansible_env, "verify.yml", **one)
     assert done.returncode == 0, done.stdout
+    assert '"          in place       sysctl vm.swappiness"' in done.stdout  # one line per check
     record = json.loads((fleet / "reports/first.json").read_text())
     assert (record["node"], record["profile"], record["differing"]) == ("first", "colocation", [])
     cases = suites(fleet / "reports/first.xml")

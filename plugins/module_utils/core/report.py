@@ -21,7 +21,7 @@ _SEVERITIES = ("error", "warning", "info")
 # One character per physical core in the map of a NUMA node.
 _RESERVED, _ISOLATED, _POOL, _PARTLY = "R", "I", "o", "?"
 
-_STATUS_WORDS = {DRIFT: "drift", PENDING: "pending", FOREIGN: "someone else's", NOT_APPLICABLE: "not applicable"}
+_STATUS_WORDS = {IN_PLACE: "in place", DRIFT: "drift", PENDING: "pending", FOREIGN: "someone else's", NOT_APPLICABLE: "not applicable"}
 
 
 def human_size(count: int) -> str:
@@ -55,7 +55,8 @@ def plan_lines(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str
 
 
 def verdict_lines(concerns: Mapping[str, Any]) -> List[str]:
-    """One line per item that isn't in place, grouped by concern, and a count of those that are. Of many alike, the first are named."""
+    """One line per item, grouped by concern: those that are in place where the result lists them, and of many that aren't and are alike,
+    the first."""
     lines = []
     for name, result in concerns.items():
         alike: Dict[Tuple[str, str], int] = {}
@@ -63,13 +64,13 @@ def verdict_lines(concerns: Mapping[str, Any]) -> List[str]:
         if result.get("refused"):
             lines += _wrapped("          refused: ", result["refused"])
         for item in result["findings"]:
-            if item["status"] == IN_PLACE:
-                continue
-            kind = item["status"], item["item"].split()[0]
-            alike[kind] = alike.get(kind, 0) + 1
-            if alike[kind] > _LISTED_ITEMS:
-                continue
-            lines += _wrapped("          %-15s" % _STATUS_WORDS[item["status"]], "%s: %s" % (item["item"], item["message"] or ""))
+            if item["status"] != IN_PLACE:
+                kind = item["status"], item["item"].split()[0]
+                alike[kind] = alike.get(kind, 0) + 1
+                if alike[kind] > _LISTED_ITEMS:
+                    continue
+            said = ": ".join(text for text in (item["item"], item["message"]) if text)
+            lines += _wrapped("          %-15s" % _STATUS_WORDS[item["status"]], said)
         lines += [
             "          %-15s%s: %d more; gpufleet_report_dir gets them all" % (_STATUS_WORDS[status], word, count - _LISTED_ITEMS)
             for (status, word), count in alike.items()

@@ -115,6 +115,14 @@ def test_a_verdict_is_indented_below_its_word() -> None:
     assert first.index("launcher:") == len(second) - len(second.lstrip())
 
 
+def test_each_item_in_place_has_its_line_where_it_is_listed() -> None:
+    right = [{"item": "sysctl net.x%d" % number, "status": "in_place", "message": ""} for number in range(30)]
+    spread = {"item": "interrupts of 0000:01:00.0", "status": "in_place", "message": "8 spread over CPUs 0,96"}
+    lines = verdict_lines({"tuning": {"in_place": 31, "findings": [*right, spread]}})
+    assert [line.split() for line in lines[1:31]] == [["in", "place", "sysctl", "net.x%d" % number] for number in range(30)]
+    assert lines[31].split(maxsplit=2)[2] == "interrupts of 0000:01:00.0: 8 spread over CPUs 0,96" and len(lines) == 32
+
+
 def test_hundreds_of_interrupts_are_no_hundreds_of_lines() -> None:
     moved = [
         {"item": "interrupt %d of 0000:01:00.0" % number, "status": "drift", "message": "is 0-7, should be 0"} for number in range(300)
