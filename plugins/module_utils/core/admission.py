@@ -23,7 +23,7 @@ from .admission_memory import Block, Crash, Memory, NoMemory, hugepages, memory_
 from .admission_topology import Affinity, BadDistances, Hints, Policy
 from .cpuset import CpuSet
 from .errors import InvalidInput
-from .kubelet_merge import EVICTION_DEFAULTS
+from .kubelet_fields import EVICTION_DEFAULTS
 from .kubelet_rules import NUMA_IDS, threshold_of
 from .kubelet_tables import GATES
 from .kubelet_view import as_kubelet

@@ -14,7 +14,7 @@ from typing import Iterator, Match
 
 from .anonymise import Anonymiser
 from .boot import RECORD
-from .kubelet_merge import FLAGS
+from .kubelet_fields import FLAGS
 
 # Files that are nothing but one serial number.
 _SERIALS = frozenset(("serial", "serial_number", "product_serial", "board_serial", "chassis_serial", "product_uuid", "wwid"))

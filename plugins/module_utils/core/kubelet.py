@@ -12,27 +12,22 @@ import posixpath
 from dataclasses import dataclass, field
 from typing import Any, Collection, Dict, List, Mapping, Optional, Tuple
 
+from . import kubelet_fields, kubelet_state_unit, systemd, yaml_text
 from . import kubelet_merge as merging
 from . import kubelet_rules as rules
-from . import kubelet_state_unit, systemd, yaml_text
 from .change import DRIFT, FOREIGN, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
 from .errors import InvalidInput, unknown_name
+from .kubelet_fields import EMBEDDED, FLAGS, MAIN_FILE, PATCH
 from .kubelet_tables import NEWEST_MINOR
 from .kubelet_version import minor_of
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
 DROP_IN = "zz-gpufleet.conf"
-MAIN_FILE = "/var/lib/kubelet/config.yaml"
 KNOWN_FOLDERS = (
     "/etc/kubernetes/kubelet.conf.d",
     "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d",
     "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
 )
-
-# Distributions whose kubelet is part of their own process.
-EMBEDDED = ("k3s", "rke2")
-# What kubeadm merges into the file that it writes anew at an upgrade, from the folder that its --patches names.
-PATCH = "kubeletconfiguration-gpufleet+merge.yaml"
 
 # The keys of the plan's section.
 _SECTION = ("configuration", "version", "distribution", "unit", "config_file", "config_dir", "root_dir", "flags", "restart", "machine",
@@ -83,20 +78,20 @@ def place(kubelet: Mapping[str, Any]) -> str:
     Drop-ins only from 1.32 on: kubelets before lost values of other files when they merged them.
     """
     folder, version = kubelet.get("config_dir"), kubelet.get("version")
-    if folder and (not version or minor_of(version) >= merging.DROP_IN_MINOR):
+    if folder and (not version or minor_of(version) >= kubelet_fields.DROP_IN_MINOR):
         return posixpath.join(folder, DROP_IN)
-    return main_of(kubelet) or merging.ARGUMENTS % kubelet.get("distribution")
+    return main_of(kubelet) or kubelet_fields.ARGUMENTS % kubelet.get("distribution")
 
 
 def unit_drop_in(unit: str) -> str:
     """The path of the part of a kubelet's unit that has it read our folder of drop-ins."""
-    return "%s/%s.d/%s" % (systemd.UNIT_FOLDER, unit, merging.UNIT_DROP_IN)
+    return "%s/%s.d/%s" % (systemd.UNIT_FOLDER, unit, kubelet_fields.UNIT_DROP_IN)
 
 
 def is_ours(path: str, head: Text) -> bool:
     """Whether a path that a run of ours has written is a file of this concern: by its name, or as a drop-in by its first line."""
     name = posixpath.basename(path)
-    return name in (PATCH, merging.UNIT_DROP_IN, posixpath.basename(merging.ARGUMENTS)) or (
+    return name in (PATCH, kubelet_fields.UNIT_DROP_IN, posixpath.basename(kubelet_fields.ARGUMENTS)) or (
         name == DROP_IN and (head or "").startswith(DROP_IN_COMMENT)
     )
 
@@ -152,7 +147,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
             own.append(_merge_into(main_file, {}))
     else:
         words = merging.as_flags(configuration)
-        flags = merging.with_words(flags, words)
+        flags = kubelet_fields.with_words(flags, words)
         own.append(File("kubelet arguments", path, always(DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": words}))))
     in_force = merging.effective(_as_read(main, main_file), drop_ins, flags, minor, main_file)
     rules.check(in_force, minor, rules.machine(kubelet["machine"]))
@@ -166,7 +161,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
 
 def _as_read(main: Text, main_file: str) -> Text:
     """The main file's text; None of a kubelet without one. A file that isn't there yet counts as empty but for its head."""
-    return main if main is not None or not main_file else yaml_text.write(merging.HEADER)
+    return main if main is not None or not main_file else yaml_text.write(kubelet_fields.HEADER)
 
 
 def _beside(kubelet: Mapping[str, Any], configuration: Mapping[str, Any]) -> List[Artifact]:
@@ -192,7 +187,7 @@ def _leftovers(reading: Reading, keep: Collection[str]) -> List[Artifact]:
     gone = [path for path in reading.ours if path not in keep]
     return [
         *(File("kubelet configuration", path, always(None)) for path in gone),
-        *(_reload(path) for path in gone if path.endswith(merging.UNIT_DROP_IN)),
+        *(_reload(path) for path in gone if path.endswith(kubelet_fields.UNIT_DROP_IN)),
         *(_merge_into(path, {}) for path in reading.merged),
     ]
 
@@ -216,10 +211,10 @@ def merge(current: Text, configuration: Mapping[str, Any], name: str) -> Text:
     parts = yaml_text.blocks(current or "", name)
     before = {path for block in parts for path in _marked(block)}
     parts = [block for block in parts if not _marked(block)]
-    wanted = {key: value for key, value in configuration.items() if key not in merging.HEADER}
+    wanted = {key: value for key, value in configuration.items() if key not in kubelet_fields.HEADER}
     result = [changed for block in parts for changed in [_merge_block(block, wanted, before, bool(configuration), name)] if changed]
     present = {block.key for block in result}
-    for key, value in ({**merging.HEADER, **wanted} if configuration else {}).items():
+    for key, value in ({**kubelet_fields.HEADER, **wanted} if configuration else {}).items():
         if key not in present:
             result.append(yaml_text.Block(key, yaml_text.write_key(key, value)))
     if configuration:
@@ -291,9 +286,9 @@ def _override(configuration: Mapping[str, Any], base: Mapping[str, Any], minor: 
 def _foreign(flags: Mapping[str, str], configuration: Mapping[str, Any], later: Mapping[str, str]) -> List[Artifact]:
     """Flags, and drop-ins that come after ours, which set something that is ours: kubelet takes theirs."""
     found: List[Artifact] = [
-        Observation("kubelet flag --%s" % flag, FOREIGN, "kubelet is started with it, and it beats %s in the file" % merging.FLAGS[flag])
+        Observation("kubelet flag --%s" % flag, FOREIGN, "kubelet is started with it, and it beats %s in the file" % FLAGS[flag])
         for flag in sorted(flags)
-        if merging.FLAGS.get(flag) in configuration
+        if FLAGS.get(flag) in configuration
     ]
     for path in merging.in_order(later):
         theirs = merging.fields(later[path], path)

@@ -12,7 +12,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Mapping, Sequence, Tuple
 
-from .kubelet_merge import FIELDS, FLAGS, TRUTH, with_words
+from .kubelet_fields import FIELDS, FLAGS, TRUTH, with_words
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ASSIGNMENT = re.compile(r"""^[ \t]*([A-Za-z_]\w*)=(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\n]*))""", re.MULTILINE | re.DOTALL)

@@ -11,101 +11,31 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import yaml_text
 from .errors import InvalidInput
+from .kubelet_fields import (
+    EARLIER_GATES,
+    EVICTION_DEFAULTS,
+    FIELDS,
+    FLAGS,
+    HEADER,
+    MERGE_EVICTION_MINOR,
+    NAMES,
+    REPEATED,
+    RESERVATIONS,
+    SWAP,
+    TEXT,
+    TEXTS,
+    TRUTH,
+    TRUTH_WORDS,
+    TRUTHS,
+)
 
 Text = Optional[str]
 
-# What every KubeletConfiguration starts with, each file of it too.
-HEADER = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
-
-# Applied where the main file has no evictionHard. Source: pkg/kubelet/eviction/defaults_linux.go.
-EVICTION_DEFAULTS = {
-    "memory.available": "100Mi",
-    "nodefs.available": "10%",
-    "nodefs.inodesFree": "5%",
-    "imagefs.available": "15%",
-    "imagefs.inodesFree": "5%",
-}
-DROP_IN_MINOR = 32  # the first whose drop-ins of ours are read
-MERGE_EVICTION_MINOR = 33  # the first with mergeDefaultEvictionSettings
-
-# Files of ours beside kubelet's own: kubelet's flags for k3s and RKE2, and the part of its unit that has it read a folder of drop-ins.
-ARGUMENTS = "/etc/rancher/%s/config.yaml.d/zz-gpufleet.yaml"
-UNIT_DROP_IN = "zz-gpufleet-config-dir.conf"
-
-TEXT, TRUTH, NAMES = "text", "true or false", "a list"
-TEXTS, TRUTHS, RESERVATIONS = "a mapping of texts", "a mapping of truths", "a list of reservations"
-SWAP = "a mapping with swapBehavior"
-
-# The fields that the rules look at, with what kubelet takes for their values: "cpu: 2" instead of 'cpu: "2"' makes it exit.
-FIELDS = {
-    "cgroupDriver": TEXT,
-    "cgroupsPerQOS": TRUTH,
-    "cpuManagerPolicy": TEXT,
-    "cpuManagerPolicyOptions": TEXTS,
-    "enforceNodeAllocatable": NAMES,
-    "evictionHard": TEXTS,
-    "failSwapOn": TRUTH,
-    "featureGates": TRUTHS,
-    "kubeReserved": TEXTS,
-    "kubeReservedCgroup": TEXT,
-    "memoryManagerPolicy": TEXT,
-    "memorySwap": SWAP,
-    "mergeDefaultEvictionSettings": TRUTH,
-    "protectKernelDefaults": TRUTH,
-    "reservedMemory": RESERVATIONS,
-    "reservedSystemCPUs": TEXT,
-    "systemReserved": TEXTS,
-    "systemReservedCgroup": TEXT,
-    "topologyManagerPolicy": TEXT,
-    "topologyManagerPolicyOptions": TEXTS,
-    "topologyManagerScope": TEXT,
-}
-
 _LOWER = {field.lower(): field for field in (*FIELDS, *HEADER)}
-
-# In what kubelet has in the end: the feature gates that it set earlier on, of its flags and when it set defaults, where they are others.
-EARLIER_GATES = "featureGates earlier"
-
-# Command-line flags by the field that they replace (B17).
-FLAGS = {
-    "cgroup-driver": "cgroupDriver",
-    "cgroups-per-qos": "cgroupsPerQOS",
-    "cpu-manager-policy": "cpuManagerPolicy",
-    "cpu-manager-policy-options": "cpuManagerPolicyOptions",
-    "enforce-node-allocatable": "enforceNodeAllocatable",
-    "eviction-hard": "evictionHard",
-    "fail-swap-on": "failSwapOn",
-    "feature-gates": "featureGates",
-    "kube-reserved": "kubeReserved",
-    "kube-reserved-cgroup": "kubeReservedCgroup",
-    "memory-manager-policy": "memoryManagerPolicy",
-    "protect-kernel-defaults": "protectKernelDefaults",
-    "reserved-cpus": "reservedSystemCPUs",
-    "reserved-memory": "reservedMemory",
-    "system-reserved": "systemReserved",
-    "system-reserved-cgroup": "systemReservedCgroup",
-    "topology-manager-policy": "topologyManagerPolicy",
-    "topology-manager-policy-options": "topologyManagerPolicyOptions",
-    "topology-manager-scope": "topologyManagerScope",
-}
-
-# Flags whose values add up when they are repeated, with the sign that joins them here. (kubelet doesn't cut the value of
-# --cpu-manager-policy-options: one option for each flag.)
-REPEATED = {
-    **{flag: "," for flag, field in FLAGS.items() if FIELDS[field] in (TEXTS, TRUTHS, NAMES)},
-    "cpu-manager-policy-options": "\n",
-    "reserved-memory": ";",
-}
-
-# Go's ParseBool.
-TRUTH_WORDS = {
-    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
-}
 
 
 def effective(main: Text, drop_ins: Mapping[str, str], flags: Mapping[str, str], minor: int, name: str = "the main file") -> Dict[str, Any]:
@@ -273,15 +203,6 @@ def _truth(flag: str, text: str) -> bool:
 
 def _bad_flag(flag: str, text: str) -> InvalidInput:
     return InvalidInput("kubelet's flag --%s has \"%s\", which kubelet can't read." % (flag, text), "Mend the flag, or take it out.")
-
-
-def with_words(flags: Mapping[str, str], words: Sequence[str]) -> Dict[str, str]:
-    """Flags as kubelet has them when words ("name=value") are added to them: the last one counts, or adds to those before."""
-    found = dict(flags)
-    for word in words:
-        name, _equals, value = word.partition("=")
-        found[name] = REPEATED[name].join([found[name], value]) if name in found and name in REPEATED else value
-    return found
 
 
 def as_flags(configuration: Mapping[str, Any]) -> List[str]:

@@ -11,8 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from . import kubelet_rules as rules
 from .admission_machine import cpus_of
 from .errors import InvalidInput
-from .kubelet import EMBEDDED, MAIN_FILE, PATCH
-from .kubelet_merge import DROP_IN_MINOR, EVICTION_DEFAULTS, FLAGS, HEADER
+from .kubelet_fields import DROP_IN_MINOR, EMBEDDED, EVICTION_DEFAULTS, FLAGS, HEADER, MAIN_FILE, PATCH
 from .kubelet_tables import NEWEST_MINOR, OLDEST_MINOR
 from .kubelet_version import minor_of
 from .kubelet_view import as_kubelet

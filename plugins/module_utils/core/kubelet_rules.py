@@ -17,7 +17,7 @@ from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tup
 
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
-from .kubelet_merge import EARLIER_GATES, TRUTH_WORDS
+from .kubelet_fields import EARLIER_GATES, TRUTH_WORDS
 from .kubelet_tables import CPU_OPTIONS, GATES, NEWEST_MINOR, OLDEST_MINOR, TOPOLOGY_OPTIONS
 from .quantity import MIB, format_bytes, parse_bytes, parse_quantity
 

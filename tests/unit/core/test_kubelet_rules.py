@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_rules as rules
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_fields import EARLIER_GATES
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_gates import GATE_DEPENDENCIES, GATE_STAGES
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_merge import EARLIER_GATES
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_version import minor_of
 
 GOOD: dict[str, Any] = {

@@ -24,7 +24,8 @@ def loaded(module: str) -> set[str]:
 
 def test_each_answer_loads_its_own_code() -> None:
     assert "host.topology" in loaded("edge.facts")
-    assert "host.apply" not in loaded("edge.facts")
+    assert not {"host.apply", "core.kubelet_merge", "core.yaml_text"} & loaded("edge.facts")
+    assert not {"core.kubelet", "core.kubelet_merge", "core.yaml_text"} & loaded("edge.planning")
     verdict = loaded("edge.verdict")
     assert "host.apply" in verdict and "host.topology" not in verdict
     assert not {"fractions", "difflib", "host.irq_program", "host.kubelet_state_program", "core.units"} & verdict

@@ -8,7 +8,7 @@ import re
 from typing import Dict, List, Optional, Sequence
 
 from ...core.kubelet_command import Service, command_line, environment_file, flags, nested_flags, service
-from ...core.kubelet_merge import ARGUMENTS, UNIT_DROP_IN
+from ...core.kubelet_fields import ARGUMENTS, UNIT_DROP_IN
 from ...core.topology import Kubelet
 from ..command import Command
 from ..root import Root
