@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What kubelet accepts, by version: policy names, options with their feature gates, and the sums that have to match.
 
-Sources, read at the last patch release of each minor from 1.28 to 1.33, and compared with kubelet's own code at v1.34.4, v1.35.4, v1.36.3
-and v1.37.2 (tests/oracle): pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go,
-pkg/kubelet/cm/{container_manager_linux,node_container_manager_linux}.go, pkg/kubelet/cm/memorymanager/, pkg/kubelet/eviction/,
-pkg/kubelet/apis/config/validation/, cmd/kubelet/app/server.go.
+Sources, read at the last patch release of each minor from 1.28 on; tests/oracle compares with kubelet's own code:
+pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go, pkg/kubelet/cm/{container_manager_linux,node_container_manager_linux}.go,
+pkg/kubelet/cm/memorymanager/, pkg/kubelet/eviction/, pkg/kubelet/apis/config/validation/, cmd/kubelet/app/server.go.
 """
 
 from __future__ import annotations
