@@ -207,7 +207,7 @@ def show(setup: Setup, minor: int, place: Place, kubelet: Kubelets, how: str) ->
 
 
 def write_sample(minor: int, places: dict[str, Place], answered: list[tuple[Setup, Json]]) -> None:
-    """Cases with kubelet's answers, as `make test` replays them. What kubelet has in the end is kept only where the two agree on it."""
+    """Cases with kubelet's answers, as `make test` replays them, with what kubelet has in the end of the fields that the rules look at."""
     GOLDEN.mkdir(parents=True, exist_ok=True)
     machines = {f"{name}{' with swap' if swap else ''}": place.section(swap) for name, place in places.items() for swap in (False, True)}
     kept = [
@@ -218,7 +218,11 @@ def write_sample(minor: int, places: dict[str, Place], answered: list[tuple[Setu
             "machine": f"{setup.machine}{' with swap' if setup.swap else ''}",
             "change": setup.change,
             "stage": answer["stage"],
-            "message": answer["message"][:160],
+            **(
+                {"message": answer["message"][:160]}
+                if answer["stage"]
+                else {"effective": {name: value for name, value in answer["effective"].items() if name in kubelet_merge.FIELDS}}
+            ),
         }
         for setup, answer in answered
     ]
