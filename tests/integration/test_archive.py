@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from machines.build import build, load
+
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 
 
 def run(*command: str | Path, cwd: Path, env: dict[str, str]) -> str:
-    """The command's output; a failure shows all of it."""
+    """All that the command printed; a failure shows it."""
     done = subprocess.run(command, cwd=cwd, env=env, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,17 @@ def test_archive_holds_no_link_and_nothing_that_was_made(archive: Path) -> None:
 @pytest.mark.parametrize("playbook", sorted(path.stem for path in PLAYBOOKS.glob("*.yml")))
 def test_playbooks_resolve_by_name(playbook: str, installed: dict[str, str], tmp_path: Path) -> None:
     run("ansible-playbook", "-i", "node,", "--syntax-check", f"gpufleet.node.{playbook}", cwd=tmp_path, env=installed)
+
+
+def test_a_node_is_brought_to_its_plan_by_the_installed_collection(installed: dict[str, str], tmp_path: Path) -> None:
+    root = build(load("cloudvm"), tmp_path / "node")
+    (tmp_path / "hosts").write_text(f"node ansible_connection=local ansible_python_interpreter={sys.executable} gpufleet_root={root}\n")
+    plan, site = (
+        run("ansible-playbook", "-i", "hosts", f"gpufleet.node.{playbook}", cwd=tmp_path, env=installed) for playbook in ("plan", "site")
+    )
+    assert "kernel arguments" in plan and "changed=0" in plan
+    assert '"next ' in site and "changed=0" not in site and (root / "usr/local/bin/numaspread").is_file()
+    assert "DEPRECATION" not in plan + site
 
 
 def test_every_module_is_documented(repository: Path, installed: dict[str, str], tmp_path: Path) -> None:
