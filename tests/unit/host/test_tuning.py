@@ -177,7 +177,8 @@ def test_a_tuned_profile_that_replaces_a_section_inherits_nothing_in_it(tmp_path
         {
             "etc/systemd/system/multi-user.target.wants/tuned.service": "-> /usr/lib/systemd/system/tuned.service",
             "etc/tuned/active_profile": "mine\n",
-            "etc/tuned/mine/tuned.conf": "[main]\ninclude=throughput-performance\n[vm]\nreplace=1\n[sysctl]\nreplace=0\nnet.core.somaxconn=5\n",
+            "etc/tuned/mine/tuned.conf": "[main]\ninclude=throughput-performance\n[vm]\nreplace=1\n"
+            "[sysctl]\nreplace=0\nnet.core.somaxconn=5\n",
             "usr/lib/tuned/throughput-performance/tuned.conf": parent,
         },
     )
