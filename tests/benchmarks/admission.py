@@ -33,18 +33,18 @@ CONFIGURATIONS = {
 
 
 def milliseconds(fields: dict[str, object]) -> float:
-    """The time of one prediction under a configuration, the mean over pods of three sizes."""
+    """The CPU time of one prediction under a configuration, the mean over pods of three sizes."""
     options = dict.fromkeys(str(fields["options"]).split(), "true")
     configuration = {**fields, "cpuManagerPolicy": "static", "cpuManagerPolicyOptions": options, "reservedSystemCPUs": "0,96,192,288"}
     node = node_of(reference(), configuration, 37, {GPU: {0b01: 4, 0b10: 4}})
     _verdict, state = admit(node, node.empty(), parse_pod({"name": "there", "cpus": 16, "memory": "100Gi", "gpus": 1}))
     pods = [parse_pod({"name": "asks", "cpus": cpus, "memory": "128Gi", "gpus": 2}) for cpus in (16, 60, 128)]
-    count, started = 0, time.perf_counter()
-    while time.perf_counter() - started < SECONDS:
+    count, started = 0, time.process_time()
+    while time.process_time() - started < SECONDS:
         for pod in pods:
             admit(node, state, pod)
         count += len(pods)
-    return (time.perf_counter() - started) / count * 1000
+    return (time.process_time() - started) / count * 1000
 
 
 def rows() -> list[Row]:
