@@ -11,8 +11,7 @@ PATTERNS = (
     *("/sys/devices/system/node/node*/hugepages/*/nr_hugepages", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
     "/proc/irq/default_smp_affinity",
 )
-SHOW = ("systemctl", "show", "--property=DefaultLimitMEMLOCK,AllowedCPUs,EffectiveCPUs")
-CONFINED = ("system.slice", "user.slice", "init.scope")
+SLICES = ("system.slice", "user.slice", "init.scope")
 SERVICES = ("irqbalance", "tuned")
 
 
@@ -29,7 +28,10 @@ def said(*command):
 
 
 found = {path: text(path) for pattern in PATTERNS for path in glob.glob(pattern)}
-found.update(("limits and CPUs of " + (unit or "systemd"), said(*SHOW, *filter(None, [unit]))) for unit in ("", *CONFINED))
+online = text("/sys/devices/system/cpu/online")
+# Without the controller there is no file, and nothing is kept from any CPU.
+found.update(("CPUs of " + name, text("/sys/fs/cgroup/%s/cpuset.cpus.effective" % name) or online) for name in SLICES)
+found["limits of services"] = said("systemctl", "show", "--property=DefaultLimitMEMLOCK")
 found.update((name + " is", said("systemctl", "is-active", name)) for name in SERVICES)
 found["memory that a login may lock"] = str(resource.getrlimit(resource.RLIMIT_MEMLOCK))
 found["swap in use"] = " ".join(sorted(line.split()[0] for line in text("/proc/swaps").splitlines()[1:]))
