@@ -36,7 +36,7 @@ _TUNED_ARGUMENTS = re.compile(r"^[ \t]*cmdline\w*[ \t]*=.*$", re.MULTILINE)
 _UNIT = re.compile(r"(?:/etc|/run|/usr/lib|/usr/local/lib|/lib)/systemd/.*(?<!\.env)\Z")
 _RANCHER = re.compile(r"/etc/rancher/.*\.ya?ml\Z")
 _ENVIRONMENT_FILE = re.compile(r"/etc/(?:default|sysconfig)/|.*\.env\Z")
-_NOT_SETTINGS = re.compile(r"/run/|/etc/fstab\Z|/etc/udev/|/etc/gpufleet/|/var/lib/gpufleet/")
+_NOT_SETTINGS = re.compile(r"/run/|(?:/usr)?/lib/modules/|/etc/fstab\Z|/etc/udev/|/etc/gpufleet/|/var/lib/gpufleet/")
 
 # Variables whose values we read or write.
 _VARIABLES = ("KUBELET_", "IRQBALANCE_", "OMP_", "TCMALLOC_", "MALLOC_CONF=", "LD_PRELOAD=", "PATH=")

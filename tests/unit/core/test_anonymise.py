@@ -163,6 +163,7 @@ def test_what_we_do_not_know_stays_at_home(path, text, secret):
         (KUBELET, "authentication:\n  webhook:\n    cacheTTL: 0s\nevictionHard:\n  memory.available: 100Mi\nreservedSystemCPUs: 0,96\n"),
         ("/boot/grub2/grubenv", "saved_entry=ostree-2\nkernelopts=root=/dev/vda2 ro isolcpus=2-3\n"),
         ("/boot/config-6.8", 'CONFIG_HZ=1000\nCONFIG_LOCALVERSION="-x"\nCONFIG_SECRETMEM=y\n'),
+        ("/usr/lib/modules/6.8/config", "CONFIG_HZ=1000\nCONFIG_NO_HZ_FULL=y\n"),
         ("/etc/tuned/prof/tuned.conf", "[sysctl]\nvm.swappiness=10\ngovernor=performance\n"),
         ("/etc/sysctl.d/10-x.conf", "vm.swappiness=10\nkernel.core_pattern = |/x %p\n"),
         ("/etc/fstab", "UUID=0d0a3f8e-12ab LABEL=root /dev/vda2 none swap sw 0 0\n"),

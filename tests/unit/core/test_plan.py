@@ -216,6 +216,8 @@ def test_reserved_memory_adds_up_to_the_byte(topology: Topology, kube: int, syst
     except InvalidInput as error:
         if "has both CPUs and memory" in error.problem:
             assert not topology.cpu_memory_nodes
+        elif "kubelet crashes on NUMA nodes" in error.problem:
+            assert max(node.id for node in topology.numa_nodes) > 63
         else:
             assert "can't be reserved there" in error.problem or "nothing is left" in error.problem
         return

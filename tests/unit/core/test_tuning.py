@@ -179,15 +179,14 @@ governor=none
 
 
 def test_a_profile_is_read():
-    assert tuned.parse(PROFILE) == (
-        ("throughput-performance", "more"),
-        {
-            "governor": "performance|powersave",
-            "transparent_hugepage.enabled": "always",
-            "sysctl.vm.swappiness": "10",
-            "sysctl.net.core.rmem_max": "212992",
-        },
-    )
+    profile = tuned.parse(PROFILE)
+    assert profile.includes == ("throughput-performance", "more") and not profile.replaced
+    assert profile.settings == {
+        "governor": "performance|powersave",
+        "transparent_hugepage.enabled": "always",
+        "sysctl.vm.swappiness": "10",
+        "sysctl.net.core.rmem_max": "212992",
+    }
 
 
 def test_only_what_is_at_odds_is_said():  # F2
@@ -197,7 +196,7 @@ def test_only_what_is_at_odds_is_said():  # F2
         "sysctl": {"net.core.rmem_max": "212992"},
         "limits": None,
     }
-    (said,) = tuned.clashes("mine", tuned.parse(PROFILE)[1], section)
+    (said,) = tuned.clashes("mine", tuned.parse(PROFILE).settings, section)
     assert said.status == FOREIGN and said.item == "tuned: transparent_hugepage.enabled"
     assert '"mine" sets always, the plan never' in said.message
 

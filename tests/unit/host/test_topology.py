@@ -473,9 +473,15 @@ def test_device_memory_without_a_driver(fleet: dict[str, Path], tmp_path: Path) 
     assert nodes[1].kind_evidence == "a node without CPUs on a Grace platform with NVIDIA devices"
 
 
+def facts_alone(root: Root, command: Command) -> tuple[str, ...]:
+    """Read as topology_facts does; no program of ours is among it."""
+    read_topology(root, command)
+    return ()
+
+
 def test_a_capture_has_the_same_facts(fleet: dict[str, Path], tmp_path: Path) -> None:  # the hosts of the fleet are called "node"
     for name, root in fleet.items():
-        archive = capture(RecordingRoot(str(root)), read_topology)
+        archive = capture(RecordingRoot(str(root)), facts_alone)
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extractall(tmp_path / name, filter="tar")
         original, captured = to_json(read(root)), to_json(read(tmp_path / name))
