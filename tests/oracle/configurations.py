@@ -441,8 +441,7 @@ def change_head(rng: random.Random, fields: Json) -> str:
     """apiVersion and kind."""
     name = rng.choice(sorted(kubelet_merge.HEADER))
     fields[name] = rng.choice(("kubelet.config.k8s.io/v1", "v1beta1", "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration",
-    "kubeletConfiguration",
-                               "Pod", "v1", "kubelet.config.k8s.io/v1alpha1", "", None, 1, []))  # fmt: skip
+                               "kubeletConfiguration", "Pod", "v1", "kubelet.config.k8s.io/v1alpha1", "", None, 1, []))  # fmt: skip
     return f"{name}: {fields[name]!r}"
 
 
@@ -571,8 +570,7 @@ def flag_value(rng: random.Random, flag: str) -> str:
     if kind == kubelet_merge.RESERVATIONS:
         reservation = f"{text(NODES)}:{text(LIMITS)}={text(QUANTITIES)}"
         return rng.choice((reservation, reservation, "0:memory=1Gi", "0:memory=1Gi;1:memory=2Gi", "0:memory=1Gi,hugepages-2Mi=2Mi", "0",
-        "0:", ":",
-                           "memory=1Gi", "0:memory", "0:memory=1Gi,1:memory=1Gi", "0:memory=1Gi;", "", "0:memory=1Gi:1"))  # fmt: skip
+                           "0:", ":", "memory=1Gi", "0:memory", "0:memory=1Gi,1:memory=1Gi", "0:memory=1Gi;", "", "0:memory=1Gi:1"))  # fmt: skip
     if field == "featureGates":
         pairs = [(rng.choice((rng.choice(EVERY_GATE), rng.choice(sorted(GATES)))), text(TRUTHS)) for unused in range(rng.choice((1, 1, 2)))]
     elif field == "evictionHard":

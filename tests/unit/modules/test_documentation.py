@@ -59,7 +59,7 @@ def test_samples_have_the_documented_type(module: str) -> None:
     for path, entry in found.items():
         sample = entry.get("sample")
         assert "sample" in entry or "contains" in entry, path
-        assert sample is None or type(sample) is TYPES[entry["type"]], path
+        assert sample is None or {type(sample)} == {TYPES[entry["type"]]}, path
         if entry["type"] == "list":
             assert {type(item) for item in sample or ()} <= {TYPES[entry["elements"]]}, path
         # 0000:02:00.0 without quotes is 120.0 to YAML, which takes it for hours, minutes and seconds.
