@@ -570,7 +570,8 @@ def flag_value(rng: random.Random, flag: str) -> str:
     if kind == kubelet_merge.RESERVATIONS:
         reservation = f"{text(NODES)}:{text(LIMITS)}={text(QUANTITIES)}"
         return rng.choice((reservation, reservation, "0:memory=1Gi", "0:memory=1Gi;1:memory=2Gi", "0:memory=1Gi,hugepages-2Mi=2Mi", "0",
-                           "0:", ":", "memory=1Gi", "0:memory", "0:memory=1Gi,1:memory=1Gi", "0:memory=1Gi;", "", "0:memory=1Gi:1"))  # fmt: skip
+                           "0:", ":", "memory=1Gi", "0:memory", "0:memory=1Gi,1:memory=1Gi", "0:memory=1Gi;", "",
+                           "0:memory=1Gi:1"))  # fmt: skip
     if field == "featureGates":
         pairs = [(rng.choice((rng.choice(EVERY_GATE), rng.choice(sorted(GATES)))), text(TRUTHS)) for unused in range(rng.choice((1, 1, 2)))]
     elif field == "evictionHard":
