@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet, union
-from ansible_collections.gpufleet.node.plugins.module_utils.core.interrupts import DeviceInterrupts, Interrupt
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import (
     CPU_MEMORY,
     CPU_ONLY,
@@ -35,11 +34,6 @@ def device(address: str, numa_node: int | None, **more: Any) -> Device:
     """A PCI device; a GPU unless `more` says otherwise."""
     values = {"vendor": "10de", "device": "2330", "pci_class": "030200", "pci_root": address.rpartition(":")[0]}
     return Device(address=address, numa_node=numa_node, **{**values, **more})
-
-
-def interrupts_of(address: str, kind: str, count: int, first: int = 100) -> DeviceInterrupts:
-    """`count` interrupts of a device."""
-    return DeviceInterrupts(address, kind, tuple(Interrupt(first + number) for number in range(count)))
 
 
 def numbered(packages: int, cores: int, threads: int, numbering: str) -> list[list[list[int]]]:

@@ -65,7 +65,9 @@ ansible_facts:
   type: dict
   contains:
     gpufleet_topology:
-      description: The facts, RV(gpufleet.node.topology_facts#module:ansible_facts.gpufleet_topology).
+      description: >-
+        The facts that a plan is made of, RV(gpufleet.node.topology_facts#module:ansible_facts.gpufleet_topology) without
+        the subset C(interrupts).
       type: dict
       sample: {schema: 1, architecture: x86_64, fingerprint: 5d0c5dbd8f4fe3a1}
     gpufleet_plan:

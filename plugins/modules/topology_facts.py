@@ -194,6 +194,7 @@ ansible_facts:
               driver: nvidia
               numa_node: 0
               local_cpus: 0-95,192-287
+              vectors: 12
               virtual_function: false
               name: null
               speed_mbps: null
@@ -211,6 +212,7 @@ ansible_facts:
               type: int
               sample: 0
             local_cpus: {description: CPUs that the kernel calls local to it., type: str, sample: "0-95,192-287"}
+            vectors: {description: How many message-signalled interrupts (MSI and MSI-X) it has., type: int, sample: 12}
             virtual_function: {description: Whether it is an SR-IOV virtual function., type: bool, sample: false}
             name: {description: "Interface of a NIC, controller of an NVMe drive, null for a GPU.", type: str, sample: eth0}
             speed_mbps: {description: Link speed of a NIC; null while the link is down., type: int, sample: 400000}

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from strategies import device, interrupts_of, reference
+from strategies import device, reference
 from table import Row
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json, to_json
@@ -27,12 +27,10 @@ LIMIT_MS = 20.0
 
 def machine() -> Topology:
     """The reference machine with its devices."""
-    nics = tuple(device(f"000{n % 2}:{0x40 + n:02x}:00.0", n % 2, vendor="15b3", pci_class="020000", speed_mbps=400_000) for n in range(10))
-    nvmes = tuple(device(f"000{n % 2}:{0x80 + n:02x}:00.0", n % 2, vendor="144d", pci_class="010802") for n in range(8))
-    interrupts = tuple(
-        interrupts_of(one.address, kind, count) for kind, count, many in (("nic", 128, nics), ("nvme", 90, nvmes)) for one in many
-    )
-    return reference(nics=nics, nvmes=nvmes, interrupts=interrupts)
+    nic = {"vendor": "15b3", "pci_class": "020000", "speed_mbps": 400_000, "vectors": 128}
+    nics = tuple(device(f"000{n % 2}:{0x40 + n:02x}:00.0", n % 2, **nic) for n in range(10))
+    nvmes = tuple(device(f"000{n % 2}:{0x80 + n:02x}:00.0", n % 2, vendor="144d", pci_class="010802", vectors=90) for n in range(8))
+    return reference(nics=nics, nvmes=nvmes)
 
 
 def milliseconds(call: Callable[[], object]) -> float:

@@ -370,7 +370,7 @@ def expected(description: dict[str, Any]) -> dict[str, Any]:
         return [{"address": dev.address, "vendor": dev.model.vendor, "device": dev.model.device, "class": dev.model.pci_class,
                  "driver": dev.driver, "numa_node": numa_node(dev), "local_cpus": cpulist(machine.node_cpus(dev.numa_node)),
                  "pci_root": dev.root, "physical_function": dev.physical_function, "name": dev.name or None,
-                 "speed_mbps": dev.model.speed_mbit or None}
+                 "speed_mbps": dev.model.speed_mbit or None, "vectors": dev.model.vectors if dev.driver else 0}
                 for dev in sorted(machine.devices, key=lambda dev: dev.address) if dev.model.kind == kind]
 
     def sets(groups: Iterable[Iterable[Core]]) -> list[set[int]]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .cpuset import CpuSet, union
 from .notes import Notes
@@ -32,11 +32,10 @@ def interrupt_section(topology: Topology, policy: Policy, cpus: Partition, notes
     for kind, devices in (("gpu", topology.gpus), ("nic", topology.nics), ("nvme", topology.nvmes)):
         for device in devices:
             by_node.setdefault(device.numa_node, []).append((kind, device))
-    vectors = {entry.device: len(entry.interrupts) for entry in topology.interrupts}
     rows = []
     for node_id, devices_here in by_node.items():
         node = _home(node_id, topology)
-        target = _target(node, devices_here, vectors, topology, policy, cpus, notes)
+        target = _target(node, devices_here, topology, policy, cpus, notes)
         rows += [{"device": device.address, "kind": kind, "numa_node": device.numa_node, "cpus": target} for kind, device in devices_here]
         _compare_bandwidth(node, devices_here, policy, topology, cpus, notes)
     section["devices"] = sorted(rows, key=lambda row: str(row["device"]))
@@ -61,7 +60,6 @@ def _home(node_id: Optional[int], topology: Topology) -> Optional[NumaNode]:
 def _target(
     node: Optional[NumaNode],
     devices: List[Tuple[str, Device]],
-    vectors: Mapping[str, int],
     topology: Topology,
     policy: Policy,
     cpus: Partition,
@@ -76,7 +74,7 @@ def _target(
         start = cpus.housekeeping & here
     start = start or cpus.housekeeping
     # Kernel-managed NVMe queues have vectors on every CPU already; x86-64 alone has a limit per CPU.
-    needed = sum(vectors.get(device.address, 0) for kind, device in devices if kind != "nvme")
+    needed = sum(device.vectors for kind, device in devices if kind != "nvme")
     room = policy.irq_vectors_per_cpu
     if topology.architecture != "x86_64" or needed <= room * len(start):
         return start

@@ -23,13 +23,10 @@ from .notes import Note, Notes
 from .partition import Partition, partition
 from .policy import Policy
 from .quantity import parse_bytes
-from .topology import DEVICE_MEMORY, MEMORY_ONLY, Topology
+from .topology import DEVICE_MEMORY, MEMORY_ONLY, NEEDED_BY_PLAN, Topology
 from .tuning_plan import confinement, governor, sysctls, transparent_hugepage
 
 SCHEMA = 1
-
-# Subsets of facts: without one of them a plan would take "not looked at" for "not there".
-NEEDED_FACTS = ("pci", "interrupts", "boot", "kubelet", "software", "tuning")
 
 LAUNCHER_PATH = "/usr/local/bin/numaspread"
 
@@ -97,13 +94,13 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
 
     :raises InvalidInput: what was asked for can't be on this node
     """
-    lacking = [name for name in NEEDED_FACTS if topology.gathered and name not in topology.gathered]
+    lacking = [name for name in NEEDED_BY_PLAN if topology.gathered and name not in topology.gathered]
     if lacking or not topology.cpus.online:
         raise InvalidInput(
             "The facts lack what a plan needs: %s." % (", ".join(lacking) or "online CPUs"),
             "%s Gather the facts as root (become: true)." % topology.gaps[0]
             if topology.gaps
-            else "Gather them with gpufleet.node.topology_facts, all subsets.",
+            else "Gather them with gpufleet.node.topology_facts: %s." % ", ".join(NEEDED_BY_PLAN),
         )
     topology = topology.replace(kubelet=planned_kubelet(topology, policy))
     notes = Notes()

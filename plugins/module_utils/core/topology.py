@@ -16,6 +16,9 @@ from .interrupts import DeviceInterrupts
 
 SCHEMA = 1
 
+# Subsets of facts that a plan is made of: without one of them it would take "not looked at" for "not there".
+NEEDED_BY_PLAN = ("pci", "boot", "kubelet", "software", "tuning")
+
 # NUMA node kinds. CPUs and memory; CPUs only; memory of the host without CPUs (CXL, PMEM); memory of a GPU; neither.
 CPU_MEMORY, CPU_ONLY, MEMORY_ONLY, DEVICE_MEMORY, EMPTY = "cpu_memory", "cpu_only", "memory_only", "device_memory", "empty"
 
@@ -80,7 +83,8 @@ class Device:
     """A GPU, NIC or NVMe drive on PCI. ``vendor``, ``device`` are 4 hexadecimal digits, ``pci_class`` 6 (class, subclass, interface).
 
     ``numa_node`` is null when unknown. ``name`` is the kernel's (interface, nvme controller) or null. ``speed_mbps`` is a NIC's link speed.
-    ``virtual_function`` marks SR-IOV VFs. ``index`` and ``uuid`` come from nvidia-smi or /proc/driver/nvidia.
+    ``vectors`` counts message-signalled interrupts. ``virtual_function`` marks SR-IOV VFs. ``index`` and ``uuid`` come from nvidia-smi or
+    /proc/driver/nvidia.
     """
 
     address: str
@@ -91,6 +95,7 @@ class Device:
     driver: Optional[str] = None
     numa_node: Optional[int] = None
     local_cpus: CpuSet = CpuSet()
+    vectors: int = 0
     virtual_function: bool = False
     name: Optional[str] = None
     speed_mbps: Optional[int] = None

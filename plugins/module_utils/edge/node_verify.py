@@ -27,9 +27,10 @@ def answer() -> None:
     of_facts = {"root": asked["root"], "gpu_match": asked.pop("gpu_match")}
     try:
         if asked["plan"] is None:
+            from ..core.topology import NEEDED_BY_PLAN
             from .facts import facts
 
-            succeed(module, changed=False, **facts(**of_facts))
+            succeed(module, changed=False, **facts(gather=NEEDED_BY_PLAN, **of_facts))
         else:
             from .verdict import verdict
 

@@ -77,8 +77,8 @@ def apply(artifacts: Sequence[Any], node: Node, check_mode: bool = False, kinds:
         outcome.changed = any(finding.status == DRIFT for finding in found)
         return outcome
     for artifact, finding in zip(artifacts, found):
-        if finding.status == DRIFT:
-            kinds[type(artifact)].remember(artifact, finding, node)
+        if finding.status == DRIFT or (finding.status == IN_PLACE and isinstance(artifact, KernelValue)):
+            kinds[type(artifact)].remember(artifact, finding, node)  # of a kernel value also that it was right without us
     node.store.save()
     for position, artifact in enumerate(artifacts):
         kind = kinds[type(artifact)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from strategies import GIB, KUBEADM, device, interrupts_of, make_topology, reference, topologies
+from strategies import GIB, KUBEADM, device, make_topology, reference, topologies
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core import boot_arguments, kernel_args
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json, to_json
@@ -418,8 +418,8 @@ def test_interrupts_go_to_the_devices_own_numa_node() -> None:
 
 
 def test_too_many_vectors_widen_on_the_same_node_and_say_how_many_cores_would_do() -> None:
-    nics = tuple(nic("0000:%02x:00.0" % number, 0) for number in range(16, 20))
-    topology = reference(nics=nics, interrupts=tuple(interrupts_of(one.address, "nic", 192) for one in nics))
+    nics = tuple(nic("0000:%02x:00.0" % number, 0, vectors=192) for number in range(16, 20))
+    topology = reference(nics=nics)
     plan = plan_for(topology)
     target = next(row["cpus"] for row in plan.interrupts["devices"] if row["device"] == nics[0].address)
     assert target.to_list() == "0-1,192-193"  # 768 vectors on CPUs of 200

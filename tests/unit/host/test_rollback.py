@@ -346,6 +346,16 @@ def test_of_two_values_that_exclude_each_other_the_first_one_comes_back(root, mo
     assert not [finding for finding in done.outcome.findings if finding.status == PENDING]
 
 
+def test_a_value_that_was_right_before_us_and_drifted_later_comes_back_right(root):
+    write(root, "/proc/sys/vm/swappiness", "0\n")
+    tune(root, **SETTINGS)
+    write(root, "/proc/sys/vm/swappiness", "100\n")
+    tune(root, **SETTINGS)
+    write(root, "/proc/sys/vm/swappiness", "100\n")
+    back(root)
+    assert (root / "proc/sys/vm/swappiness").read_text() == "0\n"
+
+
 @pytest.mark.parametrize(("boot_id", "affinity"), [("first\n", "0-7\n"), ("second\n", "3\n")])
 def test_interrupts_come_back_within_the_boot_that_they_are_numbered_by(root, boot_id, affinity):
     # E4: after a reboot the same number may be another device's.

@@ -16,7 +16,7 @@ from machines.scratch import scratch
 from machines.strategies import descriptions
 
 PLAIN = ("architecture", "page_size", "kernel_release", "command_line", "threads_per_core", "cores", "packages", "l3_groups")
-DEVICE = ("address", "vendor", "device", "driver", "numa_node", "local_cpus", "pci_root", "name", "speed_mbps")
+DEVICE = ("address", "vendor", "device", "driver", "numa_node", "local_cpus", "pci_root", "name", "speed_mbps", "vectors")
 
 
 def answers(facts: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 Figure = Callable[[str], None]
 FOREIGN_GRUB = "/etc/default/grub.d/zzzz-site.cfg"
 IMMUTABLE = "/etc/tmpfiles.d/00-gpufleet-transparent-hugepage.conf"
+WITHOUT_TUNED = "systemctl disable -q --now tuned; cp -a /root/before/etc/tuned/. /etc/tuned/"
 
 
 class Drift(NamedTuple):
@@ -72,14 +73,14 @@ def test_drifts(node: Any, tmp_path: Path, figure: Figure) -> None:
         assert "tuned wins at its next start" in " ".join(repaired.output.split())
         assert "active" in node.run("systemctl is-active tuned")  # it isn't ours to stop
         # What it found when it was started it brings back when it is stopped.
-        node.run("systemctl disable --now tuned; rm -f /etc/tuned/active_profile")
+        node.run(WITHOUT_TUNED)
         assert node.play("site.yml").status == 0
         played, findings = node.verify(tmp_path)
         assert played.status == 0, played.output
         assert not [finding for finding in findings if finding["status"] in ("drift", "owned_by_someone_else")]
         figure(f"repaired in {repaired.seconds:.0f} s, with GRUB's other file still there")
     finally:
-        node.run(f"chattr -i {IMMUTABLE}; systemctl disable -q --now tuned; rm -f {FOREIGN_GRUB}; true")
+        node.run(f"chattr -i {IMMUTABLE}; {WITHOUT_TUNED}; rm -f {FOREIGN_GRUB}; true")
     assert node.play("site.yml").status == 0
 
 

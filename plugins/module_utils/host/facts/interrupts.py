@@ -9,6 +9,7 @@ from typing import Dict, List, Mapping, Tuple
 from ...core.interrupts import DeviceInterrupts, Interrupt, InterruptLine, parse_interrupts
 from ...core.kinds import OTHER
 from ..root import Root
+from .pci import message_signalled
 from .values import PCI_DEVICES, cpu_set, number
 
 
@@ -21,8 +22,7 @@ def read_interrupts(root: Root, kinds: Mapping[str, str]) -> Tuple[DeviceInterru
             named.setdefault(line.device, []).append(irq)
     found = []
     for address, kind in kinds.items():
-        irqs = {int(name) for name in root.names("%s/%s/msi_irqs" % (PCI_DEVICES, address)) if name.isdigit()}
-        irqs.update(named.get(address, ()))
+        irqs = message_signalled(root, address).union(named.get(address, ()))
         if not irqs and kind != OTHER:
             irqs.update(_legacy(root, address, table))
         if irqs:

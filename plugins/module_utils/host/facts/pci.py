@@ -105,8 +105,14 @@ def _device(root: Root, function: PciFunction, nodes: Sequence[NumaNode]) -> Dev
         driver=driver.rpartition("/")[2] if driver else None,
         numa_node=numa_node_of(number(root, folder + "/numa_node"), local_cpus, nodes),
         local_cpus=local_cpus,
+        vectors=len(message_signalled(root, function.address)),
         virtual_function=root.link_target(folder + "/physfn") is not None,
     )
+
+
+def message_signalled(root: Root, address: str) -> Set[int]:
+    """The numbers of a function's message-signalled interrupts (MSI and MSI-X)."""
+    return {int(name) for name in root.names("%s/%s/msi_irqs" % (PCI_DEVICES, address)) if name.isdigit()}
 
 
 def _pci_root(root: Root, address: str) -> str:
