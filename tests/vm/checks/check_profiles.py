@@ -8,9 +8,8 @@ from typing import Any, Callable
 Figure = Callable[[str], None]
 
 # Every file, folder and link of /etc and of our own places, with mode and content. What systems write by themselves is left out.
-SNAPSHOT = """
-cd / && find etc usr/local boot/grub -path etc/tuned -prune -o -printf '%M %p %l\\n' -type f -exec sha256sum {} + | sort
-"""
+SNAPSHOT = """\
+cd / && find etc usr/local boot/grub -path etc/tuned -prune -o -printf '%M %p %l\\n' -type f -exec sha256sum {} + | sort"""
 
 
 def test_tour(node: Any, tmp_path: Path, figure: Figure) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 Figure = Callable[[str], None]
-# rollback.yml says that it is on again at the next boot, or by a command.
-WAITS = ("swap in use",)
+# Swap is on again at the next boot, or by a command, as rollback.yml says. And from PAM 1.7 on a login has what sshd was started with.
+WAITS = ("swap in use", "memory that a login may lock")
 
 
 def test_values(node: Any, figure: Figure) -> None:
