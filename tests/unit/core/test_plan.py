@@ -92,7 +92,7 @@ def test_the_json_form_is_plain_json(topology: Topology) -> None:
 
 
 def test_facts_that_were_not_gathered_are_not_taken_for_absent() -> None:
-    with pytest.raises(InvalidInput, match="lack what a plan needs: kubelet. Gather them"):
+    with pytest.raises(InvalidInput, match=r"lack what a plan needs: kubelet\. Gather them"):
         plan_for(make_topology(gathered=("cpu", "numa", "pci", "boot", "software", "tuning")))
     with pytest.raises(InvalidInput, match=r"permission denied\. Gather the facts as root"):
         plan_for(make_topology(gathered=("cpu",), gaps=("/etc/default/grub can't be read: permission denied.",)))

@@ -1,0 +1,39 @@
+"""site.yml, run as users run it, on an example machine: which roles it takes to have work."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from machines import build
+from machines.scratch import scratch
+
+SITE = Path(__file__).resolve().parents[2] / "playbooks" / "site.yml"
+
+
+def concerns_of(root: Path, environment: dict[str, str], **variables: Any) -> set[str]:
+    """The concerns whose roles a run includes."""
+    given = {"gpufleet_root": str(root), "ansible_python_interpreter": sys.executable, **variables}
+    command = ["ansible-playbook", "-i", "node,", "-c", "local", str(SITE), "-e", json.dumps(given)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return set(re.findall(r"^included: gpufleet\.node\.(\w+) for node", done.stdout, re.MULTILINE))
+
+
+def test_hugepages_at_run_time_are_kubelets_work_too(ansible_env):
+    # Its memory manager's state has the memory of each NUMA node without its hugepages.
+    with scratch() as root:
+        build.build(build.load("cloudvm"), root)
+        policy = {"gpufleet_profile": "aligned", "gpufleet_kubelet_restart": "when_needed"}
+        assert {"tuning", "kubelet"} <= concerns_of(root, ansible_env, **policy)
+        assert concerns_of(root, ansible_env, **policy) == set()
+        assert concerns_of(root, ansible_env, **policy, gpufleet_sysctl={"vm.swappiness": 7}) == {"tuning"}
+        policy["gpufleet_hugepages"] = {"2Mi": {"0": 8}}
+        assert concerns_of(root, ansible_env, **policy) == {"boot", "tuning", "kubelet"}
+        policy["gpufleet_hugepages"] = {"2Mi": {"0": 4}}
+        policy["gpufleet_kubelet_restart"] = "never"
+        assert concerns_of(root, ansible_env, **policy) == {"boot", "tuning"}
