@@ -88,12 +88,12 @@ FLAGS = {
     "topology-manager-scope": "topologyManagerScope",
 }
 
-# Flags whose values add up when they are repeated, with the sign that joins them here. (kubelet doesn't cut the value of
-# --cpu-manager-policy-options: one option for each flag.)
+# Flags whose values add up when they are repeated, with the sign that joins them here: a line end where kubelet has none that it cuts
+# values at (one of --cpu-manager-policy-options for each flag), or not only the joined ones.
 REPEATED = {
     **{flag: "," for flag, field in FLAGS.items() if FIELDS[field] in (TEXTS, TRUTHS, NAMES)},
     "cpu-manager-policy-options": "\n",
-    "reserved-memory": ";",
+    "reserved-memory": "\n",
 }
 
 # Go's ParseBool.
@@ -104,9 +104,14 @@ TRUTH_WORDS = {
 
 
 def with_words(flags: Mapping[str, str], words: Sequence[str]) -> Dict[str, str]:
-    """Flags as kubelet has them when words ("name=value") are added to them: the last one counts, or adds to those before."""
+    """Flags as kubelet has them when words ("name=value") are added to them: the last one counts, or adds to those before. It reads them
+    all, so one that it can't read stays."""
     found = dict(flags)
     for word in words:
         name, _equals, value = word.partition("=")
-        found[name] = REPEATED[name].join([found[name], value]) if name in found and name in REPEATED else value
+        if name in found and name in REPEATED:
+            value = REPEATED[name].join([found[name], value])
+        elif name in found and FIELDS.get(FLAGS.get(name, "")) == TRUTH and found[name] not in TRUTH_WORDS:
+            continue
+        found[name] = value
     return found

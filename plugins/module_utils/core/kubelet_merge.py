@@ -133,7 +133,7 @@ def _checked(kind: str, value: Any, what: str, in_drop_in: bool) -> Any:
         of = TEXT if kind == TEXTS else TRUTH
         return {key: nothing if item is None else _checked(of, item, "%s.%s" % (what, key), False) for key, item in value.items()}
     if kind == RESERVATIONS and isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
-        return [_reservation(entry, what) for entry in value]
+        return [_reservation(entry, what, in_drop_in) for entry in value]
     right = {TEXT: str, TRUTH: bool, NAMES: list}.get(kind)
     if right is None or not isinstance(value, right):
         raise InvalidInput(
@@ -143,13 +143,18 @@ def _checked(kind: str, value: Any, what: str, in_drop_in: bool) -> Any:
     return value
 
 
-def _reservation(entry: Mapping[str, Any], what: str) -> Dict[str, Any]:
-    """kubelet reads the amounts along with the file, whatever becomes of them: null is nothing, blanks around one don't count."""
+def _reservation(entry: Mapping[str, Any], what: str, in_drop_in: bool = False) -> Dict[str, Any]:
+    """kubelet reads the amounts along with the file, whatever becomes of them: blanks around one don't count; null is zero, or no entry in
+    a drop-in, whose lists are cleared of it too."""
     node = 0 if entry.get("numaNode") is None else entry["numaNode"]
     limits = {} if entry.get("limits") is None else entry["limits"]
     if isinstance(node, bool) or not isinstance(node, int) or not -_INT32 <= node < _INT32 or not isinstance(limits, Mapping):
         raise InvalidInput("%s has an entry that kubelet can't read." % what, "Write entries like {numaNode: 0, limits: {memory: 1Gi}}.")
-    amounts = {resource: "0" if amount is None else str(amount).strip() for resource, amount in limits.items()}
+    amounts = {
+        resource: "0" if amount is None else str(amount).strip()
+        for resource, amount in limits.items()
+        if amount is not None or not in_drop_in
+    }
     if amounts:
         from .quantity import parse_quantity  # only nodes with reservedMemory pay for it
 
@@ -174,7 +179,9 @@ def _of_flag(flag: str, value: str) -> Any:
     if kind == NAMES:
         return value.split(",") if value else []
     if kind == RESERVATIONS:
-        return [_reservation_of(flag, part) for part in value.split(";")]
+        given = value.split(REPEATED[flag])
+        given = given if given[-1] else given[:-1]  # an empty flag adds nothing, and no other may follow
+        return [_reservation_of(flag, part) for text in given for part in text.split(";")]
     parts = value.split(REPEATED[flag])
     pairs = dict(_pair(flag, part, "<" if flag == "eviction-hard" else "=") for part in parts if part or REPEATED[flag] != ",")
     return {name: _truth(flag, text) for name, text in pairs.items()} if kind == TRUTHS else pairs

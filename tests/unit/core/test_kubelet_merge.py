@@ -134,6 +134,22 @@ def test_amounts_are_read_with_the_file() -> None:
         effective(file(reservedMemory=[{"numaNode": 1 << 31, "limits": {"memory": "1Gi"}}]))
 
 
+def test_nothing_in_a_list_of_a_drop_in_is_no_entry() -> None:
+    """kubelet's merge patch clears what it brings of null, in lists too; in the main file it is zero."""
+    reserved = file(reservedMemory=[{"numaNode": 1, "limits": {"memory": None, "hugepages-2Mi": "4Mi"}}])
+    assert effective(reserved)["reservedMemory"][0]["limits"] == {"memory": "0", "hugepages-2Mi": "4Mi"}
+    assert effective(file(), reserved)["reservedMemory"][0]["limits"] == {"hugepages-2Mi": "4Mi"}
+
+
+def test_kubelet_reads_every_flag_that_is_repeated() -> None:
+    one, nothing = "--reserved-memory=1:memory=1Gi", "--reserved-memory="
+    assert effective(words=("--fail-swap-on=0", "--fail-swap-on=1"))["failSwapOn"] is True
+    assert effective(words=(one, nothing)) == effective(words=(one,))
+    for words in (("--fail-swap-on=no", "--fail-swap-on=0"), (nothing, one), (one, nothing, nothing), (one, nothing, one)):
+        with pytest.raises(InvalidInput, match="which kubelet can't read"):
+            effective(words=words)
+
+
 def test_fields_that_are_not_known_here_are_left_to_kubelet() -> None:
     assert "maxPods" not in effective(file(maxPods="many", reservedCpus="0", staticPodPath={"deep": [1, {"a": "&x"}]}))  # A7
 
