@@ -29,14 +29,23 @@ BOOT_TIME = 600  # seconds, on two busy cores
 
 
 def up(names: Sequence[str]) -> None:
-    """Boot the machines (all when none is named) on fresh disks; those that run are left alone. One after the other: cores are few."""
+    """Boot the machines (all when none is named) on fresh disks; those that run are left alone."""
     reason = _lacking()
     if reason:
         sys.exit(f"{reason}: apt-get install {PACKAGES}")
-    for machine in _chosen(names):
-        if not machine.pid:
-            machine.remove()
-            _boot(machine)
+    chosen = [machine for machine in _chosen(names) if not machine.pid]
+    for machine in chosen:
+        machine.remove()
+        if machine.shape["image"] == "kubelet":
+            from kubelet.boot import boot
+
+            boot(machine)
+    plain = [machine for machine in chosen if not machine.pid]
+    images = {name: image(name) for name in sorted({machine.shape["image"] for machine in plain})}
+    for machine in plain:
+        machine.start(images[machine.shape["image"]])
+    for machine in plain:
+        machine.wait(BOOT_TIME)
 
 
 def down(names: Sequence[str]) -> None:
@@ -108,17 +117,6 @@ def _lacking() -> str:
     if missing:
         return f"without {', '.join(missing)}"
     return "" if os.geteuid() == 0 else "not root"
-
-
-def _boot(machine: Machine) -> None:
-    """Boot it on a fresh disk."""
-    if machine.shape["image"] == "kubelet":
-        from kubelet.boot import boot
-
-        boot(machine)
-    else:
-        machine.start(image(machine.shape["image"]))
-        machine.wait(BOOT_TIME)
 
 
 def _run(chosen: Sequence[Machine], command: Sequence[str], environment: Mapping[str, str]) -> report.Took:
