@@ -1,5 +1,6 @@
 """The virtual machines of the test bed: `python tests/vm up [NODE…]`, `ssh NODE [COMMAND…]`, `down [NODE…]`, `test [NODE…]`,
-`faults [CHECK…]`, `kubelet [CHECK…]`; `lacking [NODE…]` says what keeps machines from running here, if anything.
+`faults [CHECK…]`, `kubelet [CHECK…]`; `lacking [NODE…]` says what keeps machines from running here, if anything; `images [NODE…]` builds
+the images of which the cache has none.
 
 Run as root on Debian or Ubuntu.
 """
@@ -41,11 +42,20 @@ def up(names: Sequence[str]) -> None:
 
             boot(machine)
     plain = [machine for machine in chosen if not machine.pid]
-    images = {name: image(name) for name in sorted({machine.shape["image"] for machine in plain})}
+    found = _images(plain)
     for machine in plain:
-        machine.start(images[machine.shape["image"]])
+        machine.start(found[machine.shape["image"]])
     for machine in plain:
         machine.wait(BOOT_TIME)
+
+
+def images(names: Sequence[str]) -> None:
+    """Build the images that the cache has not."""
+    _images(_chosen(names))
+
+
+def _images(chosen: Sequence[Machine]) -> dict[str, Path]:
+    return {name: image(name) for name in sorted({machine.shape["image"] for machine in chosen})}
 
 
 def down(names: Sequence[str]) -> None:
@@ -158,7 +168,7 @@ def _chosen(names: Sequence[str]) -> list[Machine]:
     return [known[name] for name in names or known]
 
 
-ACTIONS = {"up": up, "down": down, "ssh": ssh, "test": test, "faults": faults, "kubelet": kubelet, "lacking": lacking}
+ACTIONS = {"up": up, "down": down, "ssh": ssh, "test": test, "faults": faults, "kubelet": kubelet, "lacking": lacking, "images": images}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="tests/vm", description=__doc__)
