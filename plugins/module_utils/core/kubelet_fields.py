@@ -88,12 +88,12 @@ FLAGS = {
     "topology-manager-scope": "topologyManagerScope",
 }
 
-# Flags whose values add up when they are repeated, with the sign that joins them here: a line end where kubelet has none that it cuts
-# values at (one of --cpu-manager-policy-options for each flag), or not only the joined ones.
+# Flags whose values add up when they are repeated, with the sign that joins them here: one that no argument holds where kubelet doesn't
+# cut values at a comma (one of --cpu-manager-policy-options for each flag).
 REPEATED = {
     **{flag: "," for flag, field in FLAGS.items() if FIELDS[field] in (TEXTS, TRUTHS, NAMES)},
-    "cpu-manager-policy-options": "\n",
-    "reserved-memory": "\n",
+    "cpu-manager-policy-options": "\0",
+    "reserved-memory": "\0",
 }
 
 # Go's ParseBool.
@@ -110,7 +110,8 @@ def with_words(flags: Mapping[str, str], words: Sequence[str]) -> Dict[str, str]
     for word in words:
         name, _equals, value = word.partition("=")
         if name in found and name in REPEATED:
-            value = REPEATED[name].join([found[name], value])
+            sign = REPEATED[name]
+            value = sign.join([found[name], value] if sign != "," else filter(None, (found[name], value)))
         elif name in found and FIELDS.get(FLAGS.get(name, "")) == TRUTH and found[name] not in TRUTH_WORDS:
             continue
         found[name] = value

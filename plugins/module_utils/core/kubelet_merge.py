@@ -189,7 +189,7 @@ def _of_flag(flag: str, value: str) -> Any:
 
 def _reservation_of(flag: str, text: str) -> Dict[str, Any]:
     node, _colon, limits = text.partition(":")
-    if not re.match(r"[+-]?[0-9]{1,18}\Z", node) or not re.match(r"[^=,:]*=[^=,:]*(,[^=,:]*=[^=,:]*)*\Z", limits):
+    if not re.match(r"[+-]?[0-9]{1,18}\Z", node) or not re.match(r"[^=,:]*=[^=,:\s]*(,[^=,:]*=[^=,:\s]*)*\Z", limits):
         raise _bad_flag(flag, text)
     pairs = (part.split("=") for part in limits.split(","))
     return _reservation({"numaNode": int(node), "limits": dict(pairs)}, "kubelet's flag --%s" % flag)

@@ -90,7 +90,7 @@ def test_repeated_flags_are_joined_where_kubelet_adds_them_up() -> None:  # B17
     words = ["--system-reserved=cpu=1", "--system_reserved", "memory=1Gi", "--reserved-memory=0:memory=1Gi",
              "--reserved-memory=1:memory=2Gi", "--reserved-cpus=0", "--reserved-cpus=1"]  # fmt: skip
     assert flags(words) == {
-        "system-reserved": "cpu=1,memory=1Gi", "reserved-memory": "0:memory=1Gi\n1:memory=2Gi", "reserved-cpus": "1",
+        "system-reserved": "cpu=1,memory=1Gi", "reserved-memory": "0:memory=1Gi\x001:memory=2Gi", "reserved-cpus": "1",
     }  # fmt: skip
 
 

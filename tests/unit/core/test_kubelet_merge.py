@@ -145,6 +145,7 @@ def test_kubelet_reads_every_flag_that_is_repeated() -> None:
     one, nothing = "--reserved-memory=1:memory=1Gi", "--reserved-memory="
     assert effective(words=("--fail-swap-on=0", "--fail-swap-on=1"))["failSwapOn"] is True
     assert effective(words=(one, nothing)) == effective(words=(one,))
+    assert effective(words=("--enforce-node-allocatable=",) * 2)["enforceNodeAllocatable"] == []
     for words in (("--fail-swap-on=no", "--fail-swap-on=0"), (nothing, one), (one, nothing, nothing), (one, nothing, one)):
         with pytest.raises(InvalidInput, match="which kubelet can't read"):
             effective(words=words)
