@@ -1,9 +1,10 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Importing this has the modules that are imported after it compiled once each, where they come from AnsiballZ's archive.
+"""Importing this has the modules that are imported after it compiled once each, where they come from an archive: AnsiballZ's, or a program
+of ours.
 
 zipimport compiles a module to tell its file's name, which every import asks for, and again to run it. Compiling is most of what a call of
-ours costs a node. So every module of ours imports this before anything else.
+ours costs a node. So every module and program of ours imports this before anything else.
 """
 
 from __future__ import annotations

@@ -17,13 +17,14 @@ from typing import Any, Dict, Iterator, List, Optional
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # the oldest a zip archive can say
 _IMPORT = re.compile(r"^ *from (\.+[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
-_START = "import sys\n\nfrom %s import main\n\nsys.exit(main())\n"
+_FIRST = "%s.edge.compile_once" % __name__.rpartition(".host.")[0]
+_START = "import sys\n\nimport %s\nfrom %s import main\n\nsys.exit(main())\n"
 
 
 def bundle(module: str) -> bytes:
     """A zip archive that runs ``main()`` of the module. Module names stay as they are."""
     sources: Dict[str, str] = {}
-    todo: List[str] = [module]
+    todo: List[str] = [_FIRST, module]
     while todo:
         name = todo.pop(0)
         if name in sources or name.rpartition(".")[0] in sources:  # a module has no modules below it
@@ -32,7 +33,7 @@ def bundle(module: str) -> bytes:
         if source is not None:
             sources[name] = source
             todo.extend(_imports(name, source))
-    return _archive({"__main__.py": _START % module, **_files(sources)})
+    return _archive({"__main__.py": _START % (_FIRST, module), **_files(sources)})
 
 
 def _source(name: str) -> Optional[str]:

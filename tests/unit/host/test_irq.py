@@ -397,10 +397,22 @@ def test_the_program_is_the_same_wherever_it_is_built(program, tmp_path):
     assert built == program.read_bytes()
 
 
+def test_the_program_compiles_its_modules_once(program):
+    code = (
+        "import runpy, sys; compiled = []; "
+        "sys.addaudithook(lambda event, what: compiled.append(str(what[1])) if event == 'compile' else None)\n"
+        "try: runpy.run_path(sys.argv.pop(1))\n"
+        "except SystemExit: print('\\n'.join(compiled))"
+    )
+    said = subprocess.run([sys.executable, "-I", "-c", code, str(program), "--no-such-option"], capture_output=True, text=True, check=True)
+    paths = [path for path in said.stdout.split() if "/module_utils/" in path and not path.endswith(("__init__.py", "compile_once.py"))]
+    assert len(paths) == len(set(paths)) >= 3
+
+
 def test_the_program_needs_nothing_but_itself_and_the_standard_library(program):
     with zipfile.ZipFile(program) as shipped:
         modules = [name for name in shipped.namelist() if not name.endswith("__init__.py")]
-        assert not [name for name in modules if "/edge/" in name or "/modules/" in name]
+        assert [name.rpartition("/")[2] for name in modules if "/edge/" in name or "/modules/" in name] == ["compile_once.py"]
     code = (
         "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]; sys.path.insert(0, sys.argv[1]); "
         f"import {PACKAGE}.host.irq_live; "
