@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import digest
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError
 from ansible_collections.gpufleet.node.plugins.module_utils.edge.planning import make_plan
 
@@ -20,11 +21,10 @@ class ActionModule(ActionBase):
         """The task's result."""
         super().run(tmp, task_vars)
         options = dict(self._task.args)
-        of_facts = {name: options[name] for name in ("root", "gpu_match") if name in options}
-        options.pop("gpu_match", None)
         if options.get("plan") is not None:
-            return self._execute_module("gpufleet.node.node_verify", options, task_vars=task_vars)
-        result = self._execute_module("gpufleet.node.node_verify", of_facts, task_vars=task_vars)
+            return self._ask(options, task_vars)
+        result = self._ask(options, task_vars)
+        remembered = result.pop("remembered", {})
         if result.get("failed") or "ansible_facts" not in result:
             return result
         topology = result["ansible_facts"]["gpufleet_topology"]
@@ -32,9 +32,16 @@ class ActionModule(ActionBase):
             plan = _given(task_vars) or make_plan(topology, task_vars, self._templar.template, {})
         except GpufleetError as error:
             raise AnsibleActionFail(str(error), result={"problem": error.problem, "remedy": error.remedy}) from None
-        options.update(plan=plan, fingerprint=topology["fingerprint"])
-        verdict = self._execute_module("gpufleet.node.node_verify", options, task_vars=task_vars)
-        return dict(verdict, ansible_facts={"gpufleet_topology": topology, "gpufleet_plan": plan})
+        # A node that was as planned remembers the plan. If it is this one, its verdict has come with the facts.
+        if remembered.get("plan") == digest(plan):
+            verdict, calls = dict(result, **remembered["verdict"]), 1
+        else:
+            options.pop("gpu_match", None)
+            verdict, calls = self._ask(dict(options, plan=plan, fingerprint=topology["fingerprint"]), task_vars), 2
+        return dict(verdict, module_calls=calls, ansible_facts={"gpufleet_topology": topology, "gpufleet_plan": plan})
+
+    def _ask(self, options, task_vars):
+        return self._execute_module("gpufleet.node.node_verify", options, task_vars=task_vars)
 
 
 def _given(task_vars):

@@ -32,6 +32,14 @@ options:
     description: List the items that are in place too, instead of counting them only.
     type: bool
     default: false
+  remember:
+    description:
+      - Keep the plan on the node, in C(/var/lib/gpufleet/plan.json), where nothing differs from it, and this module's bytecode in the
+        user's cache folder. A node that remembers the plan that is made the next time has answered at the first question, so a fleet that
+        is as planned is asked once instead of twice.
+      - The node is looked at as ever. Check mode keeps nothing.
+    type: bool
+    default: false
   concerns:
     description: The concerns to look at (V(boot), V(tuning), V(irq), V(kubelet), ...). All of them when left out.
     type: list
@@ -74,6 +82,11 @@ ansible_facts:
       description: The plan, RV(gpufleet.node.node_plan#module:ansible_facts.gpufleet_plan).
       type: dict
       sample: {schema: 1, profile: colocation, fingerprint: 5d0c5dbd8f4fe3a1}
+module_calls:
+  description: How often the node was asked, which is once where it remembers the plan.
+  returned: when no plan was given
+  type: int
+  sample: 1
 concerns:
   description: >-
     Per concern, its items that are not in place, and how many are. C(until) says what a pending item waits for: C(reboot),

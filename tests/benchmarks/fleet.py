@@ -43,10 +43,10 @@ ON_THE_CONTROLLER = {
 }
 
 
-def modules_of(task):
+def modules_of(task, told):
     """The module calls of a task: an action may make several."""
-    if task.action == "gpufleet.node.node_verify" and "plan" not in task.args:
-        return [task.action] * 2  # facts, then the verdict
+    if "module_calls" in told:  # node_verify says so itself
+        return [task.action] * told["module_calls"]
     if task.action == "gpufleet.node.launcher":  # it looks first and brings the program along then
         return [task.action] * 2
     return [task.action]
@@ -67,7 +67,7 @@ class CallbackModule(CallbackBase):
         if task.action not in ON_THE_CONTROLLER:
             told = result._result if hasattr(result, "_result") else result.result
             ran = sum(not item.get("skipped") for item in told["results"]) if task.loop else 1
-            self.calls.setdefault(host, []).extend(modules_of(task) * ran)
+            self.calls.setdefault(host, []).extend(modules_of(task, told) * ran)
 
     def v2_playbook_on_stats(self, stats):
         with open(os.environ["GPUFLEET_CALLS"], "w", encoding="utf-8") as stream:

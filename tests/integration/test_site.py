@@ -24,6 +24,24 @@ def concerns_of(root: Path, environment: dict[str, str], **variables: Any) -> se
     return set(re.findall(r"^included: gpufleet\.node\.(\w+) for node", done.stdout, re.MULTILINE))
 
 
+def test_a_node_that_is_as_planned_is_asked_once(ansible_env):
+    def calls(**variables):
+        given = {"gpufleet_root": str(root), "ansible_python_interpreter": sys.executable, "gpufleet_profile": "isolated", **variables}
+        command = ["ansible-playbook", "-vv", "-i", "node,", "-c", "local", str(SITE), "-e", json.dumps(given)]
+        done = subprocess.run(command, env=ansible_env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [int(number) for number in re.findall(r'"module_calls": (\d)', done.stdout)], "changed=0" in done.stdout
+
+    with scratch() as root:
+        build.build(build.load("cloudvm"), root)
+        assert calls() == ([2], False)
+        assert calls() == ([1], True)
+        assert calls(gpufleet_nic_gbps_per_core=40) == ([2], True)  # the same on the node, but another plan
+        assert calls(gpufleet_nic_gbps_per_core=40) == ([1], True)
+        (root / "proc/sys/vm/swappiness").write_text("60\n")
+        assert calls(gpufleet_nic_gbps_per_core=40) == ([1], False)
+
+
 def test_hugepages_at_run_time_are_kubelets_work_too(ansible_env):
     # Its memory manager's state has the memory of each NUMA node without its hugepages.
     with scratch() as root:

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import typing
 from functools import cache
 from typing import Any, Dict, Type, TypeVar
@@ -31,6 +33,11 @@ def to_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): to_json(item) for key, item in value.items()}
     return value
+
+
+def digest(value: Any) -> str:
+    """The SHA-256 of a JSON value, its keys in their order: they are the order of what is written."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 def from_json(cls: Type[T], data: Any, where: str = "") -> T:

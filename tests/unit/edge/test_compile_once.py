@@ -1,14 +1,19 @@
-"""Modules from an archive are compiled once each, and know their place as zipimport tells it."""
+"""Modules from an archive are compiled once each, or not at all where bytecode was kept, and know their place as zipimport tells it."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once
+from ansible_collections.gpufleet.node.plugins.module_utils.host.bundle import bundle
 
 PROGRAM = """
 import json, sys
@@ -41,6 +46,88 @@ def test_a_module_is_compiled_once(tmp_path: Path) -> None:
     twice, *usual_places = run(tmp_path, "as ever")
     assert twice == [module] * 2, "zipimport itself has learnt it: compile_once may go"
     assert places == usual_places == [module, "package.below", f"{tmp_path}/archive.zip/package/below/__init__.py"]
+
+
+KEPT = """
+import sys
+compiled = []
+sys.addaudithook(lambda event, what: compiled.append(str(what[1])) if event == "compile" else None)
+sys.path.insert(0, sys.argv[1])
+from ansible_collections.gpufleet.node.plugins.module_utils.edge import compile_once
+import below.module
+compile_once.keep()
+print(below.module.VALUE, len([path for path in compiled if path.endswith("below/module.py")]))
+"""
+
+
+class Cached:
+    """Calls with a cache folder of their own, one process each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cache = folder / "cache"
+
+    def call(self, value: str) -> list[str]:
+        """What a module says whose source holds ``value``, and how often it was compiled."""
+        archive = self.folder / "archive.zip"
+        archive.write_bytes(bundle("ansible_collections.gpufleet.node.plugins.module_utils.edge.compile_once"))
+        with zipfile.ZipFile(archive, "a") as files:
+            files.writestr("below/__init__.py", "")
+            files.writestr("below/module.py", f"VALUE = {value!r}\n")
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
+        command = [sys.executable, "-S", "-c", KEPT, str(archive)]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+
+    @property
+    def file(self) -> Path:
+        (found,) = (self.cache / "gpufleet").iterdir()
+        return found
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> Cached:
+    return Cached(tmp_path)
+
+
+needs_get_code = pytest.mark.skipif(sys.version_info < (3, 10), reason="zipimport of Python 3.9 asks no loader for code")
+
+
+@needs_get_code
+def test_what_is_kept_is_not_compiled_again(cached: Cached) -> None:
+    assert cached.call("one") == ["one", "1"]
+    kept = cached.file.read_bytes()
+    assert cached.call("one") == ["one", "0"]
+    assert cached.file.read_bytes() == kept and cached.file.stat().st_mode & 0o777 == 0o600
+
+
+@needs_get_code
+def test_another_source_is_compiled(cached: Cached) -> None:
+    cached.call("one")
+    assert cached.call("two") == ["two", "1"]
+    assert cached.call("two") == ["two", "0"]
+
+
+@needs_get_code
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.chmod(0o666),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:40] + b"x" + path.read_bytes()[41:]),
+    ],
+    ids=["anybody writes it", "cut", "empty", "a byte is another"],
+)
+def test_a_cache_that_may_be_anybodys_or_is_damaged_is_none(cached: Cached, spoil: Callable[[Path], None]) -> None:
+    cached.call("one")
+    spoil(cached.file)
+    assert cached.call("one") == ["one", "1"]
+    assert cached.call("one") == ["one", "0"]
+
+
+def test_a_cache_that_cant_be_written_is_none(cached: Cached) -> None:
+    cached.cache.write_text("no folder")
+    assert cached.call("one") == ["one", "1"]
 
 
 def test_elsewhere_it_leaves_imports_alone() -> None:
