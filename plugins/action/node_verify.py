@@ -27,18 +27,19 @@ class ActionModule(ActionBase):
         remembered = result.pop("remembered", {})
         if result.get("failed") or "ansible_facts" not in result:
             return result
-        topology = result["ansible_facts"]["gpufleet_topology"]
+        facts = result["ansible_facts"]
+        topology = facts["gpufleet_topology"]
         try:
             plan = _given(task_vars) or make_plan(topology, task_vars, self._templar.template, {})
         except GpufleetError as error:
             raise AnsibleActionFail(str(error), result={"problem": error.problem, "remedy": error.remedy}) from None
         # A node that was as planned remembers the plan. If it is this one, its verdict has come with the facts.
-        if remembered.get("plan") == digest(plan):
+        if remembered and remembered["plan"] == digest(plan):
             verdict, calls = dict(result, **remembered["verdict"]), 1
         else:
             options.pop("gpu_match", None)
             verdict, calls = self._ask(dict(options, plan=plan, fingerprint=topology["fingerprint"]), task_vars), 2
-        return dict(verdict, module_calls=calls, ansible_facts={"gpufleet_topology": topology, "gpufleet_plan": plan})
+        return dict(verdict, module_calls=calls, ansible_facts=dict(facts, gpufleet_plan=plan))
 
     def _ask(self, options, task_vars):
         return self._execute_module("gpufleet.node.node_verify", options, task_vars=task_vars)

@@ -8,7 +8,8 @@ module: node_verify
 short_description: Compare a node with its plan, all concerns in one call
 version_added: 0.1.0
 description:
-  - Looks at everything that the applying modules would write, through the same code, and writes nothing.
+  - Looks at everything that the applying modules would write, through the same code, and changes nothing of it.
+  - Writes nothing at all unless O(remember) is set.
   - Tells apart what is in place, what drifted, what waits for a reboot, restart or interrupt, what does not apply on this node
     and what belongs to someone else.
 options:
@@ -34,9 +35,9 @@ options:
     default: false
   remember:
     description:
-      - Keep the plan on the node, in C(/var/lib/gpufleet/plan.json), where nothing differs from it, and this module's bytecode in the
-        user's cache folder. A node that remembers the plan that is made the next time has answered at the first question, so a fleet that
-        is as planned is asked once instead of twice.
+      - Keep the plan on the node, in C(/var/lib/gpufleet/plan.json), where nothing differs from it, and this module's bytecode in
+        C(~/.cache/gpufleet) of the user it runs as. A node that remembers the plan that is made the next time has answered at the first
+        question, so a fleet that is as planned is asked once instead of twice.
       - The node is looked at as ever. Check mode keeps nothing.
     type: bool
     default: false
@@ -45,6 +46,10 @@ options:
     type: list
     elements: str
 extends_documentation_fragment: [gpufleet.node.root, gpufleet.node.read_only]
+attributes:
+  check_mode:
+    description: Answers as ever; O(remember) keeps nothing.
+    support: full
 seealso:
   - module: gpufleet.node.node_plan
 author: [gpufleet contributors (@gpufleet)]

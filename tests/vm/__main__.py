@@ -103,7 +103,12 @@ def _checks_of(part: str, checks: Sequence[str], ssh_arguments: str) -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GPUFLEET_VM_NODES": str(nodes)})
     (machine,) = machines().values()
     down([machine.name])
-    up([])
+    _exit_on_sigterm()
+    try:
+        up([])
+    except BaseException:
+        down([machine.name])
+        raise
     with tempfile.TemporaryDirectory(prefix="gpufleet-vm-") as scratch:
         command = [sys.executable, "-m", "pytest", "-v", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={scratch}/tmp"]
         command += ["-k", " or ".join(checks)] if checks else []
@@ -129,13 +134,18 @@ def _lacking() -> str:
     return "" if os.geteuid() == 0 else "not root"
 
 
+def _exit_on_sigterm() -> None:
+    """As on Ctrl-C: what has to be ended is ended on the way out."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 def _run(chosen: Sequence[Machine], command: Sequence[str], environment: Mapping[str, str]) -> report.Took:
     """Run the checks with a line of progress now and then. Whatever comes of them, their machines are gone after it.
 
     :raises SystemExit: with the command's status, if it isn't 0
     """
     names = [machine.name for machine in chosen]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    _exit_on_sigterm()
     begin, loads = time.monotonic(), [os.getloadavg()[0]]
     variables = {**os.environ, "GPUFLEET_VM_NODES": str(NODES), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", **environment}
 

@@ -40,6 +40,11 @@ print(json.dumps({path: text(path) for pattern in sys.argv[1:] for path in glob.
 """
 
 
+def sysctl_path(name: str) -> str:
+    """The file of a sysctl."""
+    return f"/proc/sys/{name.replace('.', '/')}"
+
+
 @dataclass(frozen=True)
 class Played:
     """How a playbook went: its exit status, how many tasks changed something, what it printed, its seconds."""
@@ -98,7 +103,7 @@ class Node:
         return self._of_the_plan(json.loads(self.run("cat /root/before/live.json")))
 
     def _of_the_plan(self, values: Mapping[str, str]) -> dict[str, str]:
-        planned = {f"/proc/sys/{name.replace('.', '/')}" for name in self.plan["sysctl"]}
+        planned = set(map(sysctl_path, self.plan["sysctl"]))
         return {name: value for name, value in values.items() if name in planned or not name.startswith("/proc/sys/")}
 
     def until(self, script: str, holds: Callable[[str], bool], seconds: float) -> tuple[str, float]:

@@ -14,8 +14,8 @@ _SHOWN = 5
 
 
 def after_boot(verdict: Mapping[str, Any], plan: Mapping[str, Any], topology: Mapping[str, Any]) -> List[str]:
-    """Sentences about what isn't as it was to be; none when all is well. ``verdict`` (node_verify's result), ``plan`` and ``topology`` were
-    made after the reboot."""
+    """Sentences about what isn't as it was to be; none when all is well. ``verdict`` (node_verify's result) and ``topology`` were made
+    after the reboot, ``plan`` before it."""
     findings = verdict["concerns"].get("boot", {}).get("findings", [])
     line = kernel_args.split(topology["command_line"])
     missing = kernel_args.differing(line, plan["kernel_arguments"])

@@ -6,8 +6,9 @@ ours. Once per call, and not at all where an earlier call has kept them (``keep`
 zipimport compiles a module to tell its file's name, which every import asks for, and again to run it. Compiling is most of what a call of
 ours costs a node. So every module and program of ours imports this before anything else.
 
-What is kept lies in the user's cache folder, one file for each kind of bytecode: SHA-256 of the rest, then name to (SHA-256 of the
-source, code). Code whose source is another now is compiled anew. Python 3.9's zipimport doesn't ask a loader for code: it goes without.
+What is kept lies in the user's home, wherever the environment points, one file for each kind of bytecode: SHA-256 of the rest, then name to
+(SHA-256 of the source, code). Code whose source is another now is compiled anew. Python 3.9's zipimport doesn't ask a loader for code: it
+goes without.
 """
 
 from __future__ import annotations
@@ -15,30 +16,37 @@ from __future__ import annotations
 import hashlib
 import marshal
 import os
+import pwd
+import stat
 import sys
 from _frozen_importlib_external import MAGIC_NUMBER
-from types import CodeType
-from typing import Dict, Tuple
+from contextlib import suppress
+from typing import Any, Dict, Tuple
 from zipimport import zipimporter
 
 _DIGEST_SIZE = hashlib.sha256().digest_size
 
 
 def _cache() -> str:
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(folder, "gpufleet", "bytecode-%s" % MAGIC_NUMBER[:2].hex())
+    """Not by HOME or XDG_CACHE_HOME: root may have been handed another user's.
+
+    :raises LookupError: nobody has this user id, so it has no home
+    """
+    name = "bytecode-1-%s-%d" % (MAGIC_NUMBER[:2].hex(), sys.flags.optimize)
+    return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".cache", "gpufleet", name)
 
 
 def _kept() -> Dict[str, Tuple[bytes, bytes]]:
     """What earlier calls kept; nothing where anybody else may have written it, or it is damaged."""
     try:
-        with open(_cache(), "rb") as stream:
+        with open(os.open(_cache(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             status = os.fstat(stream.fileno())
-            content = stream.read() if status.st_uid == os.geteuid() and not status.st_mode & 0o022 else b""
-        digest, body = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
-        return marshal.loads(body) if hashlib.sha256(body).digest() == digest else {}
-    except OSError:
+            trusted = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+            content = stream.read() if trusted else b""
+    except (OSError, LookupError):
         return {}
+    digest, body = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
+    return marshal.loads(body) if hashlib.sha256(body).digest() == digest else {}
 
 
 class Importer(zipimporter):
@@ -52,15 +60,18 @@ class Importer(zipimporter):
         path = "%s/%s%s" % (self.archive, self.prefix, fullname.rpartition(".")[2])
         return path + ("/__init__.py" if self.is_package(fullname) else ".py")
 
-    def get_code(self, fullname: str) -> CodeType:
-        """As zipimporter's, compiling what isn't known."""
+    def get_code(self, fullname: str) -> Any:
+        """As zipimporter's, compiling what isn't known. Its file is named from the archive on, which lies elsewhere in each call."""
         path = self.get_filename(fullname)
-        source = self.get_data(path)
+        try:
+            source = self.get_data(path)
+        except OSError:  # another's archive, with bytecode alone
+            return super().get_code(fullname)
         digest = hashlib.sha256(source).digest()
         known_digest, code = self.known.get(fullname, (b"", b""))
         if known_digest == digest:
             return marshal.loads(code)
-        compiled = compile(source, path, "exec", dont_inherit=True)
+        compiled = compile(source, path[len(self.archive) + 1 :], "exec", dont_inherit=True)
         self.known[fullname] = digest, marshal.dumps(compiled)
         Importer.has_news = True
         return compiled
@@ -73,10 +84,9 @@ def keep() -> None:
         from ..host.files import write_atomic
 
         body = marshal.dumps(Importer.known)
-        try:
-            write_atomic(_cache(), hashlib.sha256(body).digest() + body, 0o600, enforce_mode=True)
-        except WriteFailed:
-            pass
+        owner = os.geteuid(), os.getegid()
+        with suppress(LookupError, WriteFailed):
+            write_atomic(_cache(), hashlib.sha256(body).digest() + body, 0o600, enforce_mode=True, owner=owner)
 
 
 if isinstance(globals()["__spec__"].loader, zipimporter):

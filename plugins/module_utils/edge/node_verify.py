@@ -9,6 +9,7 @@ the question needs.
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict
 
 from ..core.codec import digest
@@ -31,6 +32,7 @@ def answer() -> None:
     module = new_module(OPTIONS)
     asked = dict(module.params)
     gpu_match, remember = asked.pop("gpu_match"), asked.pop("remember") and not module.check_mode
+    os.umask(0o022)
     try:
         result = _facts(asked, gpu_match) if asked["plan"] is None else _verdict(asked, remember)
     except GpufleetError as error:
@@ -54,8 +56,8 @@ def _facts(asked: Dict[str, Any], gpu_match: Any) -> Dict[str, Any]:
         fingerprint = result["ansible_facts"]["gpufleet_topology"]["fingerprint"]
         try:
             found = verdict(**dict(asked, plan=plan, fingerprint=fingerprint))
-        except (GpufleetError, AttributeError, LookupError, TypeError, ValueError):
-            return result  # another machine's, or another version's: the plan that is asked about next is neither
+        except Exception:  # pylint: disable=broad-except
+            return result  # another machine's plan, or another version's: the one that is asked about next is neither
         result["remembered"] = {"plan": digest(plan), "verdict": found}
     return result
 

@@ -8,7 +8,7 @@ import json
 from contextlib import suppress
 from typing import Any, Dict, Optional
 
-from ..core.errors import WriteFailed
+from ..core.errors import GpufleetError
 from .files import write_atomic
 from .root import Root
 from .store import FOLDER
@@ -18,15 +18,15 @@ PATH = FOLDER + "/plan.json"
 
 def recall(root: Root) -> Optional[Dict[str, Any]]:
     """The plan that was kept; None where there is none that can be read."""
-    with suppress(ValueError):
+    with suppress(GpufleetError, ValueError):
         plan = json.loads(root.read(PATH) or "null")
         return plan if isinstance(plan, dict) else None
     return None
 
 
 def keep(plan: Dict[str, Any], root: Root) -> None:
-    """Keep a plan. A node whose disk can't be written to is asked again, and that is all."""
+    """Keep a plan. A node that can't is asked again, and that is all."""
     text = json.dumps(plan) + "\n"
-    if root.read(PATH) != text:
-        with suppress(WriteFailed):
+    with suppress(GpufleetError):
+        if root.read(PATH) != text:
             write_atomic(root.local(PATH), text.encode(), 0o600)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import py_compile
 import subprocess
 import sys
 import zipfile
@@ -42,14 +42,15 @@ def run(folder: Path, how: str) -> list:
 def test_a_module_is_compiled_once(tmp_path: Path) -> None:
     module = f"{tmp_path}/archive.zip/package/below/module.py"
     compiled, *places = run(tmp_path, "once")
-    assert compiled == [module]
+    assert compiled == ["package/below/module.py"]
     twice, *usual_places = run(tmp_path, "as ever")
     assert twice == [module] * 2, "zipimport itself has learnt it: compile_once may go"
     assert places == usual_places == [module, "package.below", f"{tmp_path}/archive.zip/package/below/__init__.py"]
 
 
 KEPT = """
-import sys
+import pwd, sys, types
+pwd.getpwuid = lambda user: types.SimpleNamespace(pw_dir=sys.argv[2])
 compiled = []
 sys.addaudithook(lambda event, what: compiled.append(str(what[1])) if event == "compile" else None)
 sys.path.insert(0, sys.argv[1])
@@ -65,7 +66,7 @@ class Cached:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.cache = folder / "cache"
+        self.home = folder / "home"
 
     def call(self, value: str) -> list[str]:
         """What a module says whose source holds ``value``, and how often it was compiled."""
@@ -74,13 +75,12 @@ class Cached:
         with zipfile.ZipFile(archive, "a") as files:
             files.writestr("below/__init__.py", "")
             files.writestr("below/module.py", f"VALUE = {value!r}\n")
-        environment = {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
-        command = [sys.executable, "-S", "-c", KEPT, str(archive)]
-        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+        command = [sys.executable, "-S", "-c", KEPT, str(archive), str(self.home)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
     @property
     def file(self) -> Path:
-        (found,) = (self.cache / "gpufleet").iterdir()
+        (found,) = (self.home / ".cache" / "gpufleet").glob("bytecode-*")
         return found
 
 
@@ -114,9 +114,10 @@ def test_another_source_is_compiled(cached: Cached) -> None:
         lambda path: path.chmod(0o666),
         lambda path: path.write_bytes(path.read_bytes()[:-1]),
         lambda path: path.write_bytes(b""),
+        lambda path: path.rename(path.with_name("other")) and path.symlink_to(path.with_name("other")),
         lambda path: path.write_bytes(path.read_bytes()[:40] + b"x" + path.read_bytes()[41:]),
     ],
-    ids=["anybody writes it", "cut", "empty", "a byte is another"],
+    ids=["anybody writes it", "cut", "empty", "a link", "a byte is another"],
 )
 def test_a_cache_that_may_be_anybodys_or_is_damaged_is_none(cached: Cached, spoil: Callable[[Path], None]) -> None:
     cached.call("one")
@@ -126,8 +127,19 @@ def test_a_cache_that_may_be_anybodys_or_is_damaged_is_none(cached: Cached, spoi
 
 
 def test_a_cache_that_cant_be_written_is_none(cached: Cached) -> None:
-    cached.cache.write_text("no folder")
+    cached.home.write_text("no folder")
     assert cached.call("one") == ["one", "1"]
+
+
+def test_an_archive_with_bytecode_alone_is_imported(tmp_path: Path) -> None:
+    source, archive = tmp_path / "alone.py", tmp_path / "archive.zip"
+    source.write_text("VALUE = 'here'\n")
+    archive.write_bytes(bundle("ansible_collections.gpufleet.node.plugins.module_utils.edge.compile_once"))
+    with zipfile.ZipFile(archive, "a") as files:
+        files.write(py_compile.compile(str(source), str(tmp_path / "alone.pyc"), doraise=True), "alone.pyc")
+    program = f"import sys; sys.path.insert(0, sys.argv[1]); import {compile_once.__name__}, alone; print(alone.VALUE)"
+    done = subprocess.run([sys.executable, "-S", "-c", program, str(archive)], capture_output=True, text=True, check=True)
+    assert done.stdout == "here\n"
 
 
 def test_elsewhere_it_leaves_imports_alone() -> None:

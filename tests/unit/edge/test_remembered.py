@@ -93,6 +93,12 @@ def test_what_it_cant_answer_for_is_left_to_the_next_question(machine: Machine, 
     assert "remembered" not in answer and answer["ansible_facts"]["gpufleet_topology"]["fingerprint"] == machine.fingerprint
 
 
+def test_a_folder_in_its_place_is_no_plan(machine: Machine) -> None:
+    machine.file.mkdir(parents=True)
+    assert machine.remember()["differing"] == []
+    assert "remembered" not in machine.ask()
+
+
 def test_a_node_that_cant_be_written_to_is_asked_again(machine: Machine) -> None:
     machine.file.parent.parent.mkdir(exist_ok=True, parents=True)
     machine.file.parent.write_text("a file where the folder should be")

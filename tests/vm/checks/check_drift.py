@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import pytest
+from vm.checks import check_running
 
 Figure = Callable[[str], None]
 FOREIGN_GRUB = "/etc/default/grub.d/zzzz-site.cfg"
@@ -26,7 +27,10 @@ DRIFTS = (
     Drift("a sysctl", "sysctl -qw vm.swappiness=60", "drift", "sysctl vm.swappiness"),
     Drift("transparent hugepages", "echo never >/sys/kernel/mm/transparent_hugepage/enabled", "drift", "transparent hugepages enabled"),
     Drift(
-        "an interrupt", "i=$(ls /sys/class/net/e*/device/msi_irqs | head -1); echo 1 >/proc/irq/$i/smp_affinity_list", "drift", "interrupt "
+        "an interrupt",
+        "i=$(ls /sys/class/net/e*/device/msi_irqs | head -1); echo 1 >/proc/irq/$i/smp_affinity_list",
+        "drift",
+        "/smp_affinity_list",
     ),
     Drift("a mask", "echo f >/proc/irq/default_smp_affinity", "drift", "default interrupt affinity"),
     Drift("a deleted drop-in", "rm /etc/systemd/system/user.slice.d/zz-gpufleet.conf", "drift", "user.slice"),
@@ -40,13 +44,13 @@ DRIFTS = (
         "irqbalance started",
         "rm /etc/systemd/system/irqbalance.service; systemctl daemon-reload; systemctl start irqbalance",
         "drift",
-        "irqbalance is",
+        "irqbalance is stopped",
     ),
     Drift(
         "tuned's profile switched", "systemctl start tuned; tuned-adm profile throughput-performance", "owned_by_someone_else", "tuned: "
     ),
     Drift("swap turned on", "swapon /swapfile", "drift", "swap in use"),
-    Drift("a hugepage count", "echo 8 >/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "drift", "hugepages"),
+    Drift("a hugepage count", "echo 8 >/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", "drift", "hugepages of "),
     Drift("a unit edited", "echo Nice=5 >>/etc/systemd/system/gpufleet-irq.service", "drift", "gpufleet-irq.service"),
     Drift("an immutable file", f"echo '# mine' >>{IMMUTABLE}; chattr +i {IMMUTABLE}", "drift", "transparent hugepages at boot"),
 )
@@ -60,8 +64,9 @@ def test_drifts(node: Any, tmp_path: Path, figure: Figure) -> None:
     try:
         played, findings = node.verify(tmp_path)
         assert played.status != 0
-        unnamed = [drift.name for drift in DRIFTS if not any(_names(finding, drift) for finding in findings)]
-        assert not unnamed, played.output
+        named = {drift.name: [number for number, finding in enumerate(findings) if _names(finding, drift)] for drift in DRIFTS}
+        assert all(named.values()), (named, played.output)
+        assert len({number for numbers in named.values() for number in numbers}) == sum(map(len, named.values())), "each by one of its own"
         figure(f"{len(DRIFTS)} named: {', '.join(drift.name for drift in DRIFTS)}")
 
         refused = node.play("site.yml")
@@ -82,6 +87,13 @@ def test_drifts(node: Any, tmp_path: Path, figure: Figure) -> None:
     finally:
         node.run(f"chattr -i {IMMUTABLE}; {WITHOUT_TUNED}; rm -f {FOREIGN_GRUB}; true")
     assert node.play("site.yml").status == 0
+
+
+def test_live(node: Any, live: dict[str, str], figure: Figure) -> None:
+    """What was repaired is as planned without a reboot: sysctls, transparent hugepages, hugepages, locked memory"""
+    for check in (check_running.test_sysctls, check_running.test_transparent_hugepages, check_running.test_hugepages):
+        check(node, live, figure)
+    check_running.test_locked_memory(node, figure)
 
 
 def _names(finding: dict[str, str], drift: Drift) -> bool:

@@ -7,6 +7,7 @@ import re
 from typing import Any, Callable, NamedTuple
 
 import pytest
+from vm.node import sysctl_path
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 
@@ -36,7 +37,7 @@ def test_isolated_cpus(node: Any, live: dict[str, str], figure: Figure) -> None:
 def test_rcu_callbacks(node: Any, figure: Figure) -> None:
     """RCU callbacks are offloaded from the isolated CPUs, by the kernel's log"""
     isolated = node.plan["cpus"]["isolated"]
-    if not isolated:
+    if node.plan["profile"] != "isolated":
         pytest.skip("no CPU is isolated")
     line = re.search(r"rcu:\s+(Offload RCU callbacks from CPUs: (\S+?)\.)", node.run("dmesg"))
     assert line and line[2] == isolated
@@ -83,7 +84,7 @@ def test_sysctls(node: Any, live: dict[str, str], figure: Figure) -> None:
     """Every planned sysctl has its value; numbers of a list are apart by tabs"""
     assert node.plan["sysctl"]
     for name, value in node.plan["sysctl"].items():
-        assert live[f"/proc/sys/{name.replace('.', '/')}"].strip() == "\t".join(value.split()), name
+        assert live[sysctl_path(name)].strip() == "\t".join(value.split()), name
     figure(f"{len(node.plan['sysctl'])} sysctls, kernel.numa_balancing {node.plan['sysctl'].get('kernel.numa_balancing')}")
 
 
@@ -98,10 +99,7 @@ def test_locked_memory(node: Any, figure: Figure) -> None:
 
 def test_effective_affinity(node: Any, figure: Figure) -> None:
     """After traffic the NIC's interrupts arrive on housekeeping CPUs of the NIC's own NUMA node, by effective affinity"""
-    nics = [device for device in node.plan["interrupts"]["devices"] if device["kind"] == "nic"]
-    if not nics:
-        pytest.skip("no NIC with a NUMA node")
-    for nic in nics:
+    for nic in _planned(node, "nic"):
         before = _interrupts(node, nic["device"])
         node.run("head -c 2000000 /dev/zero")  # both ways through the NIC
         fired = {irq: now for irq, now in _interrupts(node, nic["device"]).items() if now.count > before[irq].count}
@@ -113,8 +111,7 @@ def test_effective_affinity(node: Any, figure: Figure) -> None:
 
 def test_waiting_interrupts(node: Any, figure: Figure) -> None:
     """An interrupt that hasn't come since it was placed is said to move at the next one, not to differ"""
-    if not any(device["kind"] == "nvme" for device in node.plan["interrupts"]["devices"]):
-        pytest.skip("no NVMe drive, whose administration has nothing to say after the boot")
+    _planned(node, "nvme")  # its administration has nothing to say after the boot
     waiting = [finding for finding in node.findings("irq") if finding["status"] == "pending"]
     assert waiting and all("next interrupt moves it" in finding["message"] for finding in waiting)
     figure("; ".join(finding["item"] for finding in waiting))
@@ -122,26 +119,22 @@ def test_waiting_interrupts(node: Any, figure: Figure) -> None:
 
 def test_kernel_managed(node: Any, figure: Figure) -> None:
     """Queue interrupts of an NVMe drive are reported as kernel-managed, not as a failure; the kernel refuses to move them"""
-    drives = [device["device"] for device in node.plan["interrupts"]["devices"] if device["kind"] == "nvme"]
-    if not drives:
-        pytest.skip("no NVMe drive with a NUMA node")
-    said = [entry for entry in node.findings("irq") if drives[0] in entry["item"] and "kernel-managed" in entry["message"]]
+    (drive,) = _planned(node, "nvme")
+    said = [entry for entry in node.findings("irq") if drive["device"] in entry["item"] and "kernel-managed" in entry["message"]]
     assert [entry["status"] for entry in said] == ["not_applicable"]
     queues = str(CpuSet.parse(re.search(r"IRQ (\S+)\)", said[0]["item"])[1])).split("-")  # type: ignore[index]
     errno = node.run(
         f'python3 -c \'import errno\ntry: open("/proc/irq/{queues[0]}/smp_affinity_list", "w", buffering=1).write("0\\n")\n'
         "except OSError as problem: print(errno.errorcode[problem.errno])'"
     ).strip()
-    assert errno in ("EIO", "EPERM", "EACCES")
+    assert errno == {"bookworm": "EIO", "trixie": "EPERM"}[node.machine.shape["image"]]
     figure(f"IRQ {'-'.join(queues)}: a write answers {errno}")
 
 
 def test_bind_again(node: Any, figure: Figure) -> None:
     """After the NIC's driver is unbound and bound again, its new interrupts are placed without another run"""
-    nics = [device for device in node.plan["interrupts"]["devices"] if device["kind"] == "nic"]
-    if not nics:
-        pytest.skip("no NIC with a NUMA node")
-    device, cpus = nics[0]["device"], CpuSet.parse(nics[0]["cpus"])
+    (nic,) = _planned(node, "nic")
+    device, cpus = nic["device"], CpuSet.parse(nic["cpus"])
     driver = f"/sys/bus/pci/devices/{device}/driver"
     # The connection goes with the NIC, so systemd runs it.
     node.run(
@@ -156,6 +149,19 @@ def test_bind_again(node: Any, figure: Figure) -> None:
     )
     assert answer.split() and all(CpuSet.parse(line) <= cpus for line in answer.split())
     figure(f"{len(answer.split())} interrupts on CPUs {cpus}, {seconds:.0f} s after the link was back")
+
+
+def _planned(node: Any, kind: str) -> list[dict[str, Any]]:
+    """The devices of a kind whose interrupts are planned, which have to be those that the machine was made with, on their NUMA nodes."""
+    shape = node.machine.shape
+    made = {"nic": [shape["nic"]], "nvme": [device for device in shape["devices"] if device["model"] == "nvme"]}[kind]
+    planned = [device for device in node.plan["interrupts"]["devices"] if device["kind"] == kind]
+    assert len(planned) == len(made)
+    for device, machines in zip(planned, made):
+        assert device["numa_node"] == machines.get("numa_node", device["numa_node"])
+    if not made:
+        pytest.skip(f"made without {kind}")
+    return planned
 
 
 class _Interrupt(NamedTuple):

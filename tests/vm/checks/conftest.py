@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from vm.machine import machines
-from vm.node import Node
+from vm.node import Node, sysctl_path
 
 RESULTS = Path(os.environ.get("GPUFLEET_VM_RESULTS", "."))
 
@@ -27,9 +27,8 @@ def node() -> Node:
 @pytest.fixture(scope="session")
 def live(node: Node) -> dict[str, str]:
     """What the kernel says of itself, read once."""
-    sysctls = [f"/proc/sys/{name.replace('.', '/')}" for name in node.plan["sysctl"]]
     return node.read(
-        *sysctls,
+        *map(sysctl_path, node.plan["sysctl"]),
         *("/proc/cmdline", "/proc/swaps", "/proc/irq/default_smp_affinity", "/etc/fstab", "/root/before/etc/fstab", "/root/before/swaps"),
         *("/sys/devices/system/cpu/isolated", "/sys/devices/system/cpu/nohz_full", "/proc/sys/kernel/osrelease"),
         *("/sys/kernel/mm/transparent_hugepage/*", "/sys/devices/system/node/node*/hugepages/*/nr_hugepages"),
