@@ -89,6 +89,14 @@ def test_a_plan_of_another_machine_is_refused_before_anything_is_written(fleet, 
     assert not (fleet / "first/var/lib/gpufleet").exists()
 
 
+def test_a_rolling_change_ends_with_the_batch_that_fails(fleet, ansible_env):
+    hosts = (fleet / "hosts").read_text().splitlines()
+    (fleet / "hosts").write_text("\n".join([hosts[0] + " gpufleet_governor=nonsense", hosts[1]]) + "\n")
+    done = play(fleet, ansible_env, "site.yml", gpufleet_serial=1)
+    assert done.returncode != 0 and "[first]" in done.stdout and "[second]" not in done.stdout
+    assert not (fleet / "second/var/lib/gpufleet").exists()
+
+
 def test_the_canary_goes_first_and_alone(fleet, ansible_env):
     hosts = (fleet / "hosts").read_text().splitlines()
     (fleet / "hosts").write_text("\n".join([hosts[0], hosts[1] + " gpufleet_governor=nonsense"]) + "\n")  # the canary is the last
