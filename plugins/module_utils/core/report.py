@@ -321,7 +321,7 @@ def _inline(value: Any) -> str:
 def _interrupts(plan: Mapping[str, Any]) -> str:
     interrupts = plan["interrupts"]
     if interrupts["placement"] == "none":
-        return "left alone"
+        return "left alone. irqbalance %s" % interrupts["irqbalance"]
     by_cpus: Dict[str, int] = {}
     for device in interrupts["devices"]:
         by_cpus[device["cpus"]] = by_cpus.get(device["cpus"], 0) + 1
