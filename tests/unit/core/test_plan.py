@@ -168,6 +168,19 @@ def test_gpu_memory_is_never_reserved_pooled_or_isolated_on() -> None:  # H24
     assert "numa_nodes_without_cpus" in codes(plan)
 
 
+def test_memory_without_cpus_is_said_to_be_in_use_where_the_user_names_it() -> None:
+    service = {"name": "x", "command": ["/bin/true"], "user": "jobs"}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"hugepages": {"1G": {0: 4, 2: 4}}}, ", except on 2, as asked."),
+        ({"batch_services": [{**service, "nodes": "0,10"}]}, ", except on 10, as asked."),
+        ({"pinned_services": [{**service, "cpus": "0", "memory_nodes": "2,18"}]}, ", except on 2,18, as asked."),
+        ({"hugepages": {"1G": 4}, "batch_services": [service]}, "pooled on them."),
+    ]
+    for variables, end in cases:
+        (said,) = [note.message for note in plan_for(gb200(), **variables).notes if note.code == "numa_nodes_without_cpus"]
+        assert said.endswith(end)
+
+
 def test_more_than_eight_numa_nodes_mean_no_topology_policy() -> None:  # B7, B8
     plan = plan_for(gb200())
     assert plan.kubelet["configuration"]["topologyManagerPolicy"] == "none"
