@@ -61,6 +61,8 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {**ISOLATED, "reserved_cpus": "1,17"}, "Profile isolated would isolate CPU 0, the boot CPU, which the kernel needs for its own work."),
     (NODE, {**ISOLATED, "reserved_cpus": "0-1,16-17", "isolated_cpus": "1-2,17-18"}, "CPUs 1,17 are in both gpufleet_reserved_cpus and gpufleet_isol"),
     (NODE, {**ISOLATED, "isolated_cpus": "2-3,18"}, "gpufleet_isolated_cpus holds CPU 3 but not its thread sibling 19: half a core."),
+    (NODE, {**ALIGNED, "nohz_full": True}, "gpufleet_nohz_full is given, but profile aligned isolates no CPU. Choose gpufleet_profile isolated, or leave"),
+    (NODE, {"isolate_domain": True}, "gpufleet_isolate_domain is given, but profile colocation isolates no CPU. Choose gpufleet_profile isolated,"),
     # quantities and memory
     (NODE, {"kube_reserved": {"memory": "6GiB"}}, 'gpufleet_kube_reserved.memory is "6GiB", which is not a Kubernetes quantity.'),
     (NODE, {"system_reserved": {"memory": "2g"}}, 'gpufleet_system_reserved.memory is "2g", which is not a Kubernetes quantity.'),
@@ -100,6 +102,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (GPU_MEMORY, {"hugepages": {"1G": {4: 1}}}, "gpufleet_hugepages asks for pages on NUMA node 4, which has no memory."),  # F6
     (NODE, {"hugepages": {"1G": -1}}, 'gpufleet_hugepages.1G is "-1", which is out of range. Give a number at least 0.'),
     (NODE, {"hugepages": {"1G": 1}, "default_hugepage_size": "16M"}, "gpufleet_default_hugepage_size is 16M, which this kernel lacks."),
+    (NODE, {"default_hugepage_size": "1G"}, "gpufleet_default_hugepage_size is given without gpufleet_hugepages, and is written only with them. Ask"),
     # kernel arguments
     (NODE, {"kernel_arguments": ["iommu = pt"]}, 'The kernel argument "iommu = pt" has a blank, a quote or another character that'),
     (NODE, {"kernel_arguments": ["a=$(reboot)"]}, 'The kernel argument "a=$(reboot)" has a blank, a quote or another character that'),
@@ -142,4 +145,5 @@ def test_wrong_input_gets_its_sentence(topology: Topology, variables: dict[str, 
 
 def test_the_same_node_takes_good_input() -> None:
     for topology in (NODE, SMT, GPU_MEMORY):
-        build_plan(topology, policy_from_variables({}))
+        for variables in ({}, {"nohz_full": False, "isolate_domain": False}, {"hugepages": {"1G": 0}, "default_hugepage_size": "1G"}):
+            build_plan(topology, policy_from_variables(variables))
