@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import
     NumaNode,
     Software,
     Topology,
+    TransparentHugepage,
 )
 
 # Two packages of 8 cores and 2 threads, 4 cores for each L3 cache, 64 GiB each; CPUs 7 and 23, one core, are offline.
@@ -26,11 +27,19 @@ NODE = make_topology(offline=[7, 23])
 SMT = make_topology()
 ISOLATED = {"profile": "isolated"}
 ALIGNED = {"profile": "aligned"}
+OLD_KERNEL = make_topology(transparent_hugepage=TransparentHugepage("always", "always", ("always", "never"), ("always", "madvise", "never")))
+# Its kubelet's files could not be read.
+UNREADABLE = make_topology(
+    gathered=("pci", "boot", "software", "tuning"), gaps=("/var/lib/kubelet/kubeadm-flags.env can't be read: permission denied.",)
+)
 GPU_MEMORY = make_topology(
     extra_nodes=[NumaNode(2, DEVICE_MEMORY, CpuSet(), 96 * GIB), NumaNode(3, MEMORY_ONLY, CpuSet(), 64 * GIB), NumaNode(4, "empty")]
 )
 
 TABLE: list[tuple[Topology, dict[str, Any], str]] = [
+    # facts
+    (UNREADABLE, {}, "The facts lack what a plan needs: kubelet. /var/lib/kubelet/kubeadm-flags.env can't be read: permission denied. Gather the facts"),
+    (NODE.replace(gathered=("boot",)), {}, "The facts lack what a plan needs: pci, kubelet, software, tuning. Gather them with gpufleet.node.topology_facts"),
     # names and words
     (NODE, {"gpufleet_proflie": "isolated"}, '"gpufleet_proflie" is not a known variable. Did you mean "gpufleet_profile"?'),
     (NODE, {"gpufleet_numa_balancing": 0}, '"gpufleet_numa_balancing" is not a known variable.'),
@@ -119,6 +128,8 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"sysctl": {"vm.overcommit_memory": 2}}, "gpufleet_sysctl sets vm.overcommit_memory to 2, and kubelet sets it to 1 at its start."),
     (NODE, {"sysctl": {"vm.swappiness": [1]}}, 'gpufleet_sysctl.vm.swappiness is "[1]", which is not one value.'),
     (NODE, {"thp_enabled": "defer"}, 'gpufleet_thp_enabled is "defer", which is not a choice. Choose one of: always, madvise, never.'),  # F1
+    (OLD_KERNEL, {"thp_enabled": "madvise"}, 'gpufleet_thp_enabled is "madvise", which this kernel doesn\'t offer. Choose one of: always, never.'),  # F1
+    (OLD_KERNEL, {"thp_defrag": "defer"}, 'gpufleet_thp_defrag is "defer", which this kernel doesn\'t offer. Choose one of: always, madvise, never.'),
     (NODE.replace(transparent_hugepage=None), {"thp_enabled": "never"}, "gpufleet_thp_enabled or gpufleet_thp_defrag is given, and this kernel has no"),
     (NODE, {"governor": "ondemand"}, "gpufleet_governor is ondemand, which this node doesn't have. Choose one of: performance, schedutil."),  # G1
     (NODE.replace(cpufreq=None), {"governor": "performance"}, "gpufleet_governor is performance, and this node has no frequency scaling."),  # G2
