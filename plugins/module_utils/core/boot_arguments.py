@@ -154,6 +154,8 @@ def _c_states(topology: Topology, policy: Policy, notes: Notes) -> List[str]:
         notes.warning("c_states", "idle=poll: no CPU ever sleeps. The node draws its full power when idle, and boost is lost.")
         return ["idle=poll"]
     tokens = SHALLOW_C_STATES.get(topology.cpu_vendor, ()) if topology.architecture == "x86_64" else ()
+    if topology.boot.kernel_config.get("INTEL_IDLE") == "n":  # ACPI's driver is at work then, which processor.max_cstate limits
+        tokens = tuple(token for token in tokens if not token.startswith("intel_idle."))
     if tokens:
         notes.info(
             "c_states",

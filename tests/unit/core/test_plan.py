@@ -389,6 +389,9 @@ def test_c_states_by_vendor_and_only_when_called_for() -> None:
     assert plan_for(reference()).kernel_arguments == ()
     assert "processor.max_cstate=1" in plan_for(reference(), c_states="shallow").kernel_arguments
     assert plan_for(reference(), c_states="poll").kernel_arguments == ("idle=poll",)
+    for built, wanted in (("y", ("intel_idle.max_cstate=0", "processor.max_cstate=1")), ("n", ("processor.max_cstate=1",))):
+        intel = reference(cpu_vendor="GenuineIntel", boot=Boot("grub", "6.8.0", {"INTEL_IDLE": built}))
+        assert plan_for(intel, c_states="shallow").kernel_arguments == wanted
     arm = plan_for(make_topology(architecture="aarch64", cpu_vendor="ARM", kubelet=None), profile="isolated")
     assert not {key for key in arguments(arm) if "cstate" in key}
 
