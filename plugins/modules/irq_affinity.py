@@ -15,7 +15,8 @@ description:
     own code, in one file for Python's standard library; the plan lies in C(/etc/gpufleet/irq.json).
   - An interrupt that the kernel manages itself is reported and left alone. One whose affinity is right but which has not fired since is
     reported as pending, and is not changed again.
-  - With placement V(none), or an empty section, everything that an earlier run installed is taken away. Interrupts stay where they are.
+  - With placement V(none) nothing is placed, and what an earlier run installed for it is taken away. Interrupts stay where they are;
+    irqbalance is still off or kept as the section says. An empty section takes everything of ours away.
 options:
   interrupts:
     description:

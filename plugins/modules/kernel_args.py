@@ -14,7 +14,8 @@ description:
     the entries of later kernels have them too. On ostree hosts C(rpm-ostree kargs). Elsewhere C(/etc/kernel/cmdline) and C(kernel-install).
   - Of several arguments with the same name the kernel often takes the first. So other values of the given arguments are taken out, and
     named in RV(findings). All other arguments stay, in their order. Recovery and rescue entries stay as they are.
-  - C(hugepagesz), C(hugepages) and C(default_hugepagesz) are one group. Whoever gives one of them owns all three.
+  - C(hugepagesz), C(hugepages) and C(default_hugepagesz) are one group. Whoever gives one of them owns all three. So are C(isolcpus) and
+    C(nohz_full); kernels before 5.18 ignore one of them when they name different CPUs, so there that is refused.
 options:
   kernel_arguments:
     description:

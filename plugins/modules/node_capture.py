@@ -20,6 +20,13 @@ options:
       - The plan, as M(gpufleet.node.node_plan) returns it, by which verify looks at the node; without it one of the defaults. What
         another plan would have it look at isn't in the archive.
     type: dict
+  gpu_match:
+    description:
+      - What counts as a GPU, as in M(gpufleet.node.topology_facts). What only another rule would have the facts read of a device isn't in
+        the archive.
+    type: list
+    elements: str
+    default: []
   dest:
     description: The archive to write on the node (tar, gzip).
     type: path

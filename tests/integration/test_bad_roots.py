@@ -19,6 +19,12 @@ from machines.scratch import scratch
 SYSCTL = "etc/sysctl.d/zz-gpufleet.conf"
 ONLINE = "sys/devices/system/cpu/online"
 STATE = "var/lib/gpufleet/state.json"
+FSTAB = "etc/fstab"
+# No end of line at the end: not even that is ours to add.
+LOOKALIKES = (
+    b"#/swap.img none swap sw 0 0\n/dev/sdb\t/srv/swap-archive ext4 defaults 0 2\nswap swap tmpfs defaults\r\n"
+    b"/dev/vda1 / ext4 noatime,comment=swap 0 1\nnone swap"
+)
 
 
 def replaced(path: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
@@ -38,6 +44,11 @@ def replaced(path: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 def holding(content: bytes) -> Callable[[Path], Any]:
     return lambda place: place.write_bytes(content)
+
+
+def locked(path: str) -> Callable[[Path], None]:
+    """A change of a root: nobody may read this file."""
+    return lambda root: (root / path).chmod(0)
 
 
 def untouched(root: Path) -> None:
@@ -90,15 +101,24 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str, dict[str, Any], str]] = {
     "a plan of nulls": (untouched, VERIFY, {"plan": dict.fromkeys(SECTIONS)}, "is None, which is not a mapping."),
 }  # fmt: skip
 
-# What looks bad and isn't.
-TAKEN: dict[str, tuple[Callable[[Path], None], str, dict[str, Any]]] = {
+if os.geteuid():  # root may read anything
+    REFUSED.update({
+        "a file that may not be read": (locked(FSTAB), TUNING, {"swap": "off"}, "/etc/fstab can't be read: permission denied. Run as"),
+        "facts that may not be read": (locked("etc/systemd/system/k3s-agent.service"), VERIFY, {},
+                                       "The facts lack what a plan needs: kubelet."),
+    })  # fmt: skip
+
+# What looks bad and isn't, and the paths that stay as they are.
+TAKEN: dict[str, tuple[Callable[[Path], None], str, dict[str, Any], tuple[str, ...]]] = {
     "long lines": (replaced("proc/interrupts", holding(
         b" ".join(b"CPU%d" % cpu for cpu in range(1152)) + b"\n" + b"".join(
-            b" %d: %s PCI-MSI %d-edge nvme0q%d\n" % (n, b" ".join([b"1234567890"] * 1152), n, n) for n in range(20)))), FACTS, {}),
-    "a pipe for a foreign file": (replaced("etc/fstab", os.mkfifo), TUNING, {"swap": "off"}),
-    "garbage in a foreign file": (replaced("etc/fstab", holding(b"\xff\x00\n/dev/sdb none swap sw 0 0\n\x81")), TUNING, {"swap": "off"}),
-    "a host name beyond ASCII": (replaced("etc/hostname", holding("knöten-é\n".encode())), FACTS, {}),
-    "a link that climbs out": (replaced("etc/fstab", lambda place: place.symlink_to("/../../../../etc/hostname")), TUNING, {"swap": "off"}),
+            b" %d: %s PCI-MSI %d-edge nvme0q%d\n" % (n, b" ".join([b"1234567890"] * 1152), n, n) for n in range(20)))), FACTS, {}, ()),
+    "a pipe for a foreign file": (replaced(FSTAB, os.mkfifo), TUNING, {"swap": "off"}, (FSTAB,)),
+    "lines that only look like swap": (replaced(FSTAB, holding(LOOKALIKES)), TUNING, {"swap": "off"}, (FSTAB,)),
+    "garbage in a foreign file": (replaced(FSTAB, holding(b"\xff\x00\n/dev/sdb none swap sw 0 0\n\x81")), TUNING, {"swap": "off"}, ()),
+    "a host name beyond ASCII": (replaced("etc/hostname", holding("knöten-é\n".encode())), FACTS, {}, ()),
+    "a link that climbs out": (replaced(FSTAB, lambda place: place.symlink_to("/../../../../etc/hostname")), TUNING, {"swap": "off"},
+                               (FSTAB, "etc/hostname")),
 }  # fmt: skip
 
 
@@ -109,16 +129,17 @@ def contents(root: Path) -> dict[str, tuple[int, bytes]]:
         for name in names:
             path = Path(folder) / name
             mode = path.lstat().st_mode
-            content = os.readlink(path).encode() if stat.S_ISLNK(mode) else path.read_bytes() if stat.S_ISREG(mode) else b""
+            readable = stat.S_ISREG(mode) and mode & stat.S_IRUSR
+            content = os.readlink(path).encode() if stat.S_ISLNK(mode) else path.read_bytes() if readable else b""
             if path.relative_to(root).as_posix() != "var/lib/gpufleet/lock":
                 found[str(path.relative_to(root))] = (mode, content)
     return found
 
 
-def run(folder: Path, environment: dict[str, str]) -> dict[str, tuple[dict[str, Any], bool]]:
-    """Per case what the module answered and whether the root is as before."""
+def run(folder: Path, environment: dict[str, str]) -> dict[str, tuple[dict[str, Any], set[str]]]:
+    """Per case what the module answered and which paths of the root are otherwise than before."""
     tasks, before, roots = [], {}, {}
-    for number, (name, (change, module, options, *_sentence)) in enumerate({**REFUSED, **TAKEN}.items()):
+    for number, (name, (change, module, options, _told)) in enumerate({**REFUSED, **TAKEN}.items()):
         roots[name] = folder / str(number) / "root"
         build({**load("cloudvm"), "pci": []}, roots[name])
         change(roots[name])
@@ -133,7 +154,8 @@ def run(folder: Path, environment: dict[str, str]) -> dict[str, tuple[dict[str, 
     command = ["ansible-playbook", "-i", "localhost,", "-c", "local", "-e", "ansible_python_interpreter={{ ansible_playbook_python }}"]
     done = subprocess.run([*command, str(play)], check=False, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return {name: (answer, contents(roots[name]) == before[name]) for name, answer in zip(before, json.loads(told.read_text()))}
+    answers = zip(before, json.loads(told.read_text()))
+    return {name: (answer, {path for path, _kept in contents(roots[name]).items() ^ before[name].items()}) for name, answer in answers}
 
 
 def test_a_sentence_and_nothing_written(ansible_env: dict[str, str]) -> None:
@@ -141,9 +163,12 @@ def test_a_sentence_and_nothing_written(ansible_env: dict[str, str]) -> None:
         answers = run(folder, ansible_env)
     wrong = []
     for name, (_change, _module, _options, sentence) in REFUSED.items():
-        answer, same = answers[name]
+        answer, changed = answers[name]
         ours = answer["msg"] == "%s %s" % (answer.get("problem"), answer.get("remedy"))  # a refusal, not an accident
-        if not (answer["failed"] and ours and same and sentence in answer["msg"]):
-            wrong.append((name, answer["msg"], "" if same else "something was written"))
-    wrong += [(name, answers[name][0]["msg"], "") for name in TAKEN if answers[name][0]["failed"]]
+        if not (answer["failed"] and ours and not changed and sentence in answer["msg"]):
+            wrong.append((name, answer["msg"], changed))
+    for name, (_change, _module, _options, kept) in TAKEN.items():
+        answer, changed = answers[name]
+        if answer["failed"] or changed & {*kept}:
+            wrong.append((name, answer.get("msg"), changed))
     assert not wrong

@@ -7,6 +7,7 @@ import re
 import tarfile
 
 import pytest
+from module_answer import answer_of
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import to_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
@@ -135,6 +136,22 @@ def test_a_capture_gives_the_same_plan_and_verdict_and_no_names(machine):
             said = verdict(copy, brought)
             assert said == verdict(root, plan) and len(said) > 20
             converge(root, plan)
+
+
+def test_what_the_user_calls_a_gpu_is_one_in_a_capture():
+    with scratch() as folder:
+        root, copy = folder / "node", folder / "home"
+        build.build(build.load("cloudvm"), root)
+        device = root / "sys/bus/pci/devices/0000:e0:00.0"
+        device.mkdir()
+        for name, text in {"class": "0x0b4000", "vendor": "0x1d0f", "device": "0x7164", "numa_node": "0"}.items():
+            (device / name).write_text(text + "\n")
+        archive = folder / "node.tar.gz"
+        answer_of("node_capture", {"root": str(root), "dest": str(archive), "gpu_match": ["1d0f:7164"]})
+        with tarfile.open(archive) as tar:
+            tar.extractall(copy, filter="fully_trusted")
+        there, here = (read_topology(Root(str(path)), Command(Root(str(path))), gpu_match=["1d0f:7164"]).gpus for path in (root, copy))
+        assert here == there and [(gpu.vendor, gpu.device, gpu.numa_node) for gpu in here] == [("1d0f", "7164", 0)]
 
 
 def test_interrupts_that_only_the_kernel_moves_are_read_only_in_a_capture(monkeypatch):

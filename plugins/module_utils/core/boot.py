@@ -13,6 +13,7 @@ from .change import FOREIGN, PENDING, REBOOT, Artifact, Effect, File, Observatio
 from .cpuset import CpuSet
 from .errors import GpufleetError
 from .kernel_args import Record, Tokens
+from .kernel_config import kernel_version
 from .loader import BLS, GRUB, KERNEL_CMDLINE, KERNEL_INSTALL, OSTREE, UNKNOWN
 
 # Memory of this concern, beside the originals: not configuration, so it may outlive the arguments.
@@ -28,7 +29,8 @@ class Reading(NamedTuple):
     ``grubenv``: where they are, and their texts; ``entries``: path to text of the boot loader entries; ``kernel_cmdline``: the text of that
     file; ``kernels``: releases below /usr/lib/modules; ``deployment``: the command line of the ostree deployment that boots next, seen by
     ``deployment_probe`` (an entry's path, or a command); ``waiting``: whether that deployment waits for a reboot;
-    ``tuned``: the arguments that tuned adds; ``running``: /proc/cmdline; ``record``: the text at RECORD.
+    ``tuned``: the arguments that tuned adds; ``running``: /proc/cmdline; ``record``: the text at RECORD; ``kernel``: the release that boots
+    next.
     """
 
     loader: str
@@ -45,6 +47,7 @@ class Reading(NamedTuple):
     deployment_probe: Any = ""
     waiting: bool = False
     tuned: str = ""
+    kernel: str = ""
 
 
 def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
@@ -53,14 +56,14 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     :raises InvalidInput: tokens that no node can be given
     :raises GpufleetError: a boot loader that isn't known, or has no room
     """
-    wanted = kernel_args.check(section["kernel_arguments"])
+    wanted = kernel_args.check(section["kernel_arguments"], kernel_version(reading.kernel))
     record = Record.parse(reading.record)
     owned = _owned_by_tuned(wanted, reading)
     if owned:
         return owned
     foreign: List[str] = []
     for line in _lines(reading):
-        found, known = kernel_args.displaced_by(wanted, line, record), kernel_args.keys_of(foreign)
+        found, known = kernel_args.displaced_by(wanted, line, record), kernel_args.keys_in(foreign)
         foreign += [token for token in found if kernel_args.key(token) not in known]
     record = record.next(wanted, foreign)
     return [

@@ -7,19 +7,17 @@ Sources: Documentation/admin-guide/kernel-parameters.txt, kernel/sched/isolation
 
 from __future__ import annotations
 
-import re
 from typing import List, Sequence, Tuple
 
 from . import kernel_args
 from .errors import InvalidInput
 from .hugepage_plan import Pools
+from .kernel_config import Version, kernel_version
 from .notes import Notes
 from .partition import Partition
 from .policy import Policy
 from .quantity import format_size
 from .topology import Topology
-
-Version = Tuple[int, int]
 
 # The kernel cuts a longer command line off. (s390 had 896 before 5.13.)
 COMMAND_LINE_SIZE = {"x86_64": 2048, "aarch64": 2048, "ppc64le": 2048, "s390x": 4096, "riscv64": 1024}
@@ -34,12 +32,6 @@ SHALLOW_C_STATES = {
     "AuthenticAMD": ("processor.max_cstate=1",),
     "HygonGenuine": ("processor.max_cstate=1",),
 }
-
-
-def kernel_version(release: str) -> Version:
-    """(major, minor) of a release like "6.8.0-60-generic"; (0, 0) when it is no release."""
-    match = re.match(r"(\d+)\.(\d+)", release)
-    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
 # What decides each managed argument.
@@ -62,17 +54,17 @@ def kernel_arguments(topology: Topology, policy: Policy, cpus: Partition, pools:
 
     :raises InvalidInput: a user's argument that the plan decides, or more than the kernel's command line holds
     """
-    kernel = topology.boot.kernel_release or topology.kernel_release
-    tokens = _isolation(topology, policy, cpus, kernel_version(kernel), notes)
+    kernel = kernel_version(topology.boot.kernel_release or topology.kernel_release)
+    tokens = _isolation(topology, policy, cpus, kernel, notes)
     tokens += _c_states(topology, policy, notes)
-    tokens += _hugepages(topology, policy, pools, kernel_version(kernel), notes)
+    tokens += _hugepages(topology, policy, pools, kernel, notes)
     for token in policy.kernel_arguments:
         variable = _VARIABLES.get(kernel_args.key(token))
         if variable:
             raise InvalidInput("gpufleet_kernel_arguments holds %s, which the plan decides." % token, "Set %s instead." % variable)
     tokens += policy.kernel_arguments
     _check_length(topology, tokens)
-    wanted = kernel_args.check(tokens)
+    wanted = kernel_args.check(tokens, kernel)
     _note_displaced(kernel_args.of(kernel_args.split(topology.command_line), wanted), wanted, notes)
     return wanted
 
@@ -162,6 +154,8 @@ def _c_states(topology: Topology, policy: Policy, notes: Notes) -> List[str]:
         notes.warning("c_states", "idle=poll: no CPU ever sleeps. The node draws its full power when idle, and boost is lost.")
         return ["idle=poll"]
     tokens = SHALLOW_C_STATES.get(topology.cpu_vendor, ()) if topology.architecture == "x86_64" else ()
+    if topology.boot.kernel_config.get("INTEL_IDLE") == "n":  # ACPI's driver is at work then, which processor.max_cstate limits
+        tokens = tuple(token for token in tokens if not token.startswith("intel_idle."))
     if tokens:
         notes.info(
             "c_states",

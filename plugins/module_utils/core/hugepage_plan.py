@@ -21,8 +21,14 @@ LARGE_SHARE = 0.9  # of a NUMA node's memory: above, little is left for anything
 def hugepage_pools(topology: Topology, policy: Policy, notes: Notes) -> Pools:
     """The pools that gpufleet_hugepages asks for.
 
-    :raises InvalidInput: a size the kernel lacks, a NUMA node that isn't there or has no memory, more than a node holds
+    :raises InvalidInput: a size the kernel lacks, a NUMA node that isn't there or has no memory, more than a node holds; a default size
+        without pages
     """
+    if policy.default_hugepage_size and not policy.hugepages:
+        raise InvalidInput(
+            "gpufleet_default_hugepage_size is given without gpufleet_hugepages, and is written only with them.",
+            "Ask for pages ({%s: 0} where a node needs none), or leave it out." % format_size(policy.default_hugepage_size),
+        )
     pools: Pools = {}
     for text, counts in policy.hugepages.items():
         size = parse_size(text, "gpufleet_hugepages: the page size")

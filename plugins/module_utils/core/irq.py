@@ -9,7 +9,7 @@ Source: Documentation/core-api/irq/irq-affinity.rst and kernel/irq/proc.c.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import codec
@@ -45,6 +45,14 @@ class Interrupts:
     isolated: CpuSet
     devices: Tuple[PlannedDevice, ...]
 
+    @property
+    def places(self) -> bool:
+        """Whether interrupts are placed; irqbalance follows the plan either way."""
+        return self.placement != "none"
+
+
+NOTHING = Interrupts("none", "keep", CpuSet(), CpuSet(), ())
+
 
 class Live(NamedTuple):
     """The interrupts of the planned devices now, by PCI address and in queue order; ``online`` CPUs (null: unknown).
@@ -75,19 +83,19 @@ class Place(NamedTuple):
         return self.settled and not (self.interrupt.effective_affinity or CpuSet()) <= CpuSet([self.own])
 
 
-def parse(section: Mapping[str, Any]) -> Optional[Interrupts]:
-    """The plan's section; None when nothing is to be placed (empty, or placement ``none``).
+def parse(section: Mapping[str, Any]) -> Interrupts:
+    """The plan's section; one that is empty, like placement ``none``, places nothing.
 
     :raises InvalidInput: an unknown word, a missing key, a device without CPUs, an isolated CPU among them
     """
     if not section:
-        return None
+        return NOTHING
     plan = codec.from_json(Interrupts, section, "interrupts")
     for what, given, known in (("interrupt placement", plan.placement, PLACEMENTS), ("value of irqbalance", plan.irqbalance, IRQBALANCE)):
         if given not in known:
             raise unknown_name(what, given, known)
-    if plan.placement == "none":
-        return None
+    if not plan.places:
+        return replace(plan, devices=())
     for planned in plan.devices:
         if not planned.cpus:
             raise InvalidInput("The plan gives %s no CPU for its interrupts." % planned.device, "Make the plan anew from fresh facts.")
@@ -126,7 +134,7 @@ def placement(section: Mapping[str, Any], live: Live) -> List[Artifact]:
     What already holds, or can't be changed, is one observation per device, so that thousands of interrupts stay readable.
     """
     plan = parse(section)
-    if plan is None:
+    if not plan.places:
         return []
     places = assign(plan, live)
     artifacts: List[Artifact] = [default_affinity(plan.default_affinity)]

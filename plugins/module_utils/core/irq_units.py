@@ -97,7 +97,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     plan = irq.parse(interrupts)
     found = [
         *_irqbalance(plan, reading),
-        *(_units(plan, interrupts, reading) if plan else _no_units(reading)),
+        *(_units(plan, interrupts, reading) if plan.places else _no_units(reading)),
         *irq.placement(interrupts, reading.live),
     ]
     return found if reading.systemd else [artifact for artifact in found if not isinstance(artifact, Effect)]
@@ -106,13 +106,13 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
 # irqbalance ---------------------------------------------------------------------------------------------------------------
 
 
-def _irqbalance(plan: Optional[Interrupts], reading: Reading) -> List[Artifact]:
+def _irqbalance(plan: Interrupts, reading: Reading) -> List[Artifact]:
     found = reading.irqbalance
-    off = found is not None and plan is not None and plan.irqbalance == "off"
-    keep = plan if found is not None and not off else None
+    off = found is not None and plan.irqbalance == "off"
+    keep = plan if found is not None and not off else irq.NOTHING
     own_policy = found is not None and irqbalance.has_own_policy(found.environment)
-    policy = [planned.device for planned in keep.devices] if keep and not own_policy else []
-    banned = keep.isolated if keep and not reading.crio else CpuSet()
+    policy = [planned.device for planned in keep.devices] if not own_policy else []
+    banned = keep.isolated if not reading.crio else CpuSet()
     result: List[Artifact] = [
         File(
             "irqbalance policy",
@@ -131,12 +131,12 @@ def _irqbalance(plan: Optional[Interrupts], reading: Reading) -> List[Artifact]:
         result.extend(_stopped(found))
     elif found.masked_by_us:
         result.extend(_started(found))
-    if keep:
+    if banned or policy:
         result.append(_restarted(banned, bool(policy)))
-    if keep and own_policy:
+    if keep.devices and own_policy:
         message = "%s names a policy script, and irqbalance takes only one: it may move planned interrupts" % path
         result.append(Observation("irqbalance policy of somebody else", FOREIGN, message))
-    if keep and reading.crio:
+    if keep.isolated and reading.crio:
         message = "CRI-O keeps the banned CPUs in %s as pods come and go: left to it" % path
         result.append(Observation("irqbalance banned CPUs", FOREIGN, message))
     return result

@@ -14,6 +14,7 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from .cpuset import CpuSet
 from .errors import InvalidInput, UnreadableRoot
+from .kernel_config import Version
 
 Tokens = Tuple[str, ...]
 
@@ -32,6 +33,9 @@ MANAGED: Dict[str, str] = {
 }
 # One alone means nothing, so they are displaced and compared together.
 _HUGEPAGES = frozenset({"default_hugepagesz", "hugepagesz", "hugepages"})
+# An older kernel ignores the second of these when it names other CPUs than the first, so ours of one displaces others' of both.
+_ISOLATION = frozenset({"isolcpus", "nohz_full"})
+ISOLATIONS_MAY_DIFFER_SINCE: Version = (5, 18)
 # Arguments that may stand several times, or that the node doesn't boot without. To own a key is to take others' values out.
 _NOT_OURS = frozenset(
     "BOOT_IMAGE console earlyprintk earlycon init initrd memmap modprobe.blacklist module_blacklist ostree rd.luks.uuid rd.lvm.lv ro root "
@@ -58,10 +62,16 @@ def key(token: str) -> str:
     return match.group(1).replace("-", "_") if match else token
 
 
-def keys_of(tokens: Sequence[str]) -> FrozenSet[str]:
-    """The keys whose arguments are ours when these tokens are wanted."""
+def keys_in(tokens: Sequence[str]) -> FrozenSet[str]:
+    """The keys that these tokens speak of."""
     keys = frozenset(key(token) for token in tokens)
     return keys | _HUGEPAGES if keys & _HUGEPAGES else keys
+
+
+def keys_of(tokens: Sequence[str]) -> FrozenSet[str]:
+    """The keys whose arguments are ours when these tokens are wanted."""
+    keys = keys_in(tokens)
+    return keys | _ISOLATION if keys & _ISOLATION else keys
 
 
 def _kernel_part(tokens: Sequence[str]) -> Tuple[List[str], List[str]]:
@@ -101,7 +111,7 @@ class Record(NamedTuple):
         """The record of a node that is to have ``wanted``, where ``displaced`` are others' values found now."""
         ours = dict.fromkeys(self.arguments + self.former)
         # What is known stays as it was found first: a value that says the same as ours once did can't be told from ours later.
-        again = keys_of([token for token in displaced if token not in self.displaced])
+        again = keys_in([token for token in displaced if token not in self.displaced])
         known, found = (token for token in self.displaced if key(token) not in again), (token for token in displaced if key(token) in again)
         return Record(
             tuple(wanted),
@@ -174,11 +184,12 @@ def isolated(tokens: Sequence[str], name: str) -> CpuSet:
     return _cpus(name, ",".join(values[0]))
 
 
-def check(tokens: Sequence[str]) -> Tokens:
-    """The tokens, when a node can be given them.
+def check(tokens: Sequence[str], kernel: Version) -> Tokens:
+    """The tokens, when a node that boots this kernel can be given them.
 
     :raises InvalidInput: a character with a meaning to kernel, shell or GRUB; a key that isn't ours to take; a key twice; a malformed CPU
-        list; hugepages without their size; interrupts sent to isolated CPUs; callbacks kept on tickless CPUs
+        list; hugepages without their size; interrupts sent to isolated CPUs; callbacks kept on tickless CPUs; two isolations of which the
+        kernel takes one
     """
     for token in tokens:
         if not _PLAIN.match(token):
@@ -193,7 +204,7 @@ def check(tokens: Sequence[str]) -> Tokens:
             )
     _check_repeated(tokens)
     sets = {name: _cpus(name, value) for name, value in (token.split("=", 1) for token in tokens if "=" in token) if name in _CPU_LISTS}
-    _check_cpus(sets)
+    _check_cpus(sets, kernel)
     return tuple(tokens)
 
 
@@ -226,7 +237,7 @@ def _cpus(name: str, value: str) -> CpuSet:
     return cpus
 
 
-def _check_cpus(sets: Dict[str, CpuSet]) -> None:
+def _check_cpus(sets: Dict[str, CpuSet], kernel: Version) -> None:
     none = CpuSet()
     isolated = sets.get("isolcpus", none) | sets.get("nohz_full", none)
     both = sets.get("irqaffinity", none) & isolated
@@ -235,3 +246,9 @@ def _check_cpus(sets: Dict[str, CpuSet]) -> None:
     kept = sets.get("nohz_full", none) - sets.get("rcu_nocbs", sets.get("nohz_full", none))
     if kept:
         raise InvalidInput("rcu_nocbs leaves out the CPUs %s of nohz_full." % kept, "Give both the same CPU list.")
+    isolcpus, nohz_full = sets.get("isolcpus"), sets.get("nohz_full")
+    if isolcpus and nohz_full and isolcpus != nohz_full and kernel < ISOLATIONS_MAY_DIFFER_SINCE:
+        raise InvalidInput(
+            "isolcpus names the CPUs %s and nohz_full %s, and kernels before 5.18 ignore one of them then." % (isolcpus, nohz_full),
+            "Give both the same CPU list.",
+        )

@@ -1,11 +1,13 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The build configuration of a kernel, and which of several installed kernels is the newest."""
+"""The build configuration of a kernel, its version, and which of several installed kernels is the newest."""
 
 from __future__ import annotations
 
 import re
 from typing import Dict, Iterable, List, Optional, Tuple, Union
+
+Version = Tuple[int, int]
 
 # What a plan may ask of a kernel.
 SYMBOLS = (
@@ -20,6 +22,12 @@ def parse_config(text: str) -> Dict[str, str]:
     if "CONFIG_" not in text:
         return {}
     return {**dict.fromkeys(SYMBOLS, "n"), **dict(_LINE.findall(text))}
+
+
+def kernel_version(release: str) -> Version:
+    """(major, minor) of a release like "6.8.0-60-generic"; (0, 0) when it is no release."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
 def newest(releases: Iterable[str]) -> Optional[str]:

@@ -42,14 +42,11 @@ class Partition:
 def partition(topology: Topology, policy: Policy, notes: Notes) -> Partition:
     """Reserved, isolated and pool CPUs of a node.
 
-    :raises InvalidInput: CPUs that are offline or not there, half cores, the boot CPU isolated, nothing reserved, nothing left
+    :raises InvalidInput: CPUs that are offline or not there, half cores, the boot CPU isolated, nothing reserved, nothing left; how to
+        isolate, where nothing is isolated
     """
     online = topology.cpus.online
-    if policy.isolated_cpus is not None and not policy.defaults.isolates:
-        raise InvalidInput(
-            "gpufleet_isolated_cpus is given, but profile %s isolates no CPU." % policy.profile,
-            "Choose gpufleet_profile isolated, or leave gpufleet_isolated_cpus out.",
-        )
+    _check_isolates(policy)
     asked = policy.isolated_cpus or CpuSet()
     _check_usable("gpufleet_isolated_cpus", asked, topology)
     boot = boot_cpu(topology)
@@ -87,6 +84,17 @@ def partition(topology: Topology, policy: Policy, notes: Notes) -> Partition:
         )
     _explain(topology, policy, reserved, boot, notes)
     return Partition(online, reserved, isolated, online - reserved - isolated)
+
+
+def _check_isolates(policy: Policy) -> None:
+    """Nothing that says how CPUs are isolated is given where none is."""
+    how = {"isolated_cpus": policy.isolated_cpus, "isolate_domain": policy.isolate_domain, "nohz_full": policy.nohz_full}
+    for name, given in how.items():
+        if given and not policy.defaults.isolates:
+            raise InvalidInput(
+                "gpufleet_%s is given, but profile %s isolates no CPU." % (name, policy.profile),
+                "Choose gpufleet_profile isolated, or leave gpufleet_%s out." % name,
+            )
 
 
 def boot_cpu(topology: Topology) -> int:

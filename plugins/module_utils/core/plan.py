@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from .align import Alignment, CpusPerGpu, Shape, alignment, shape_of, sizes_across
 from .batch_plan import units_section
 from .boot_arguments import kernel_arguments
-from .cpuset import CpuSet
+from .cpuset import CpuSet, union
 from .errors import InvalidInput
 from .hugepage_plan import hugepage_pools, planned_bytes
 from .interrupt_plan import interrupt_section
@@ -134,7 +134,7 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
         units=units_section(topology, policy, cpus, static, LAUNCHER_PATH, bool(installed), notes),
         notes=(),
     )
-    _note_machine(topology, policy, notes)
+    _note_machine(topology, policy, _memory_in_use(plan), notes)
     if pools and kubelet:  # F10
         notes.info(
             "hugepages_and_eviction",
@@ -175,7 +175,13 @@ def _launcher(policy: Policy, launcher: Optional[Mapping[str, str]]) -> Dict[str
     return {"version": launcher["version"], "source_sha256": launcher["source_sha256"], "path": LAUNCHER_PATH}
 
 
-def _note_machine(topology: Topology, policy: Policy, notes: Notes) -> None:
+def _memory_in_use(plan: Plan) -> CpuSet:
+    """The NUMA nodes whose memory pools and services of this plan use."""
+    services = [plan.units["slice"], *plan.units["pinned"]] if plan.units else []
+    return union(map(CpuSet, plan.hugepages.values())) | union(service["memory_nodes"] for service in services if service)
+
+
+def _note_machine(topology: Topology, policy: Policy, in_use: CpuSet, notes: Notes) -> None:
     """What is odd about this machine, or at odds with what was asked for."""
     unknown = [device.address for device in (*topology.gpus, *topology.nics, *topology.nvmes) if device.numa_node is None]
     if unknown:
@@ -193,12 +199,13 @@ def _note_machine(topology: Topology, policy: Policy, notes: Notes) -> None:
             )  # fmt: skip
     if policy.profile == "aligned" and len(topology.cpu_memory_nodes) == 1:
         notes.info("single_numa_node", "The node has one NUMA node with CPUs and memory: profile aligned has nothing to align.")
-    left_out = [node.id for node in topology.numa_nodes if node.kind in (MEMORY_ONLY, DEVICE_MEMORY)]
-    if left_out:
-        kinds = {node.id: node.kind_evidence or node.kind for node in topology.numa_nodes if node.id in left_out}
+    kinds = {node.id: node.kind_evidence or node.kind for node in topology.numa_nodes if node.kind in (MEMORY_ONLY, DEVICE_MEMORY)}
+    if kinds:
+        asked = in_use & CpuSet(kinds)
         notes.info(
             "numa_nodes_without_cpus",
-            "NUMA nodes %s hold memory and no CPUs: nothing is interleaved, reserved or pooled on them." % CpuSet(left_out),
+            "NUMA nodes %s hold memory and no CPUs: nothing is interleaved, reserved or pooled on them%s."
+            % (CpuSet(kinds), ", except on %s, as asked" % asked if asked else ""),
             numa_nodes=kinds,
         )
     if topology.software.tuned_profile:

@@ -89,6 +89,7 @@ def summary_lines(before: Mapping[str, Any], after: Optional[Mapping[str, Any]] 
         return [*_labelled("to change", ", ".join(before["differing"])), *_in_place(before), *_others(before)]
     after = after or before
     changed = [name for name in before["differing"] if name not in after["differing"]]
+    changed += ["%s (in part)" % name for name in after["differing"] if _mended_in_part(before["concerns"][name], after["concerns"][name])]
     return [
         *_labelled("changed", ", ".join(changed) or "nothing" + ("" if after["differing"] else ": the node is as planned")),
         *_in_place(after),
@@ -96,6 +97,12 @@ def summary_lines(before: Mapping[str, Any], after: Optional[Mapping[str, Any]] 
         *_others(after),
         *_labelled("next", _next_step(after)),
     ]
+
+
+def _mended_in_part(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether an item of a concern drifts no more; one that is refused now doesn't say."""
+    drifted, drifting = ({finding["item"] for finding in result["findings"] if finding["status"] == DRIFT} for result in (before, after))
+    return not after.get("refused") and not drifted <= drifting
 
 
 def _in_place(result: Mapping[str, Any]) -> List[str]:
@@ -321,7 +328,7 @@ def _inline(value: Any) -> str:
 def _interrupts(plan: Mapping[str, Any]) -> str:
     interrupts = plan["interrupts"]
     if interrupts["placement"] == "none":
-        return "left alone"
+        return "left alone. irqbalance %s" % interrupts["irqbalance"]
     by_cpus: Dict[str, int] = {}
     for device in interrupts["devices"]:
         by_cpus[device["cpus"]] = by_cpus.get(device["cpus"], 0) + 1

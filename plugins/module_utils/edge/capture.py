@@ -9,6 +9,7 @@ from typing import Any, List, Mapping, Optional, Sequence
 
 from ..core.change import IN_PLACE, Finding
 from ..core.codec import to_json
+from ..core.devices import check_gpu_match
 from ..core.errors import GpufleetError
 from ..core.plan import build_plan
 from ..core.policy import Policy
@@ -23,15 +24,22 @@ from ..host.store import Store
 from ..host.topology import read_topology
 from .module import fail, new_module
 
+OPTIONS = {
+    "dest": {"type": "path", "required": True},
+    "plan": {"type": "dict"},
+    "gpu_match": {"type": "list", "elements": "str", "default": []},
+}
+
 _LAUNCHER, _PROGRAM = "launcher", ".pyz"  # the item of the first, the names of the others
 
 
 def capture_node() -> None:
     """Be the module node_capture."""
-    module = new_module({"dest": {"type": "path", "required": True}, "plan": {"type": "dict"}})
+    module = new_module(OPTIONS)
     try:
         root = RecordingRoot(module.params["root"])
-        archive = capture(root, lambda reader, command: read_everything(reader, command, module.params["plan"]))
+        gpu_match = check_gpu_match(module.params["gpu_match"])
+        archive = capture(root, lambda reader, command: read_everything(reader, command, module.params["plan"], gpu_match))
         if not module.check_mode:
             write_atomic(module.params["dest"], archive, 0o600, enforce_mode=True)
         module.exit_json(changed=not module.check_mode, dest=module.params["dest"], files=len(root.contents), size_bytes=len(archive))
@@ -39,12 +47,12 @@ def capture_node() -> None:
         fail(module, error)
 
 
-def read_everything(root: Root, command: Command, plan: Optional[Mapping[str, Any]] = None) -> List[str]:
-    """All that facts and verify look at, the latter by ``plan`` or, without one, by that of the defaults.
+def read_everything(root: Root, command: Command, plan: Optional[Mapping[str, Any]] = None, gpu_match: Sequence[str] = ()) -> List[str]:
+    """All that facts (with this ``gpu_match``) and verify look at, the latter by ``plan`` or, without one, by that of the defaults.
 
     :returns: the paths of our own programs that are as we ship them
     """
-    topology = read_topology(root, command)
+    topology = read_topology(root, command, gpu_match=gpu_match)
     node = Node(root, command, Store(root), Refusals(root))
     found: List[Finding] = []
     with suppress(GpufleetError):  # a node that the defaults don't fit: its facts are what a report is about

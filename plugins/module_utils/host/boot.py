@@ -13,7 +13,7 @@ from ..core.boot import Reading
 from ..core.loader import BLS, GRUB, OSTREE
 from .command import Command
 from .concern import Concern, Section
-from .loader import GRUBENV, entries, grub_config, loader
+from .loader import GRUBENV, entries, grub_config, loader, next_release
 from .root import Root
 
 _TUNED = "/etc/tuned/bootcmdline"
@@ -46,6 +46,7 @@ def read(root: Root, command: Command, section: Section) -> Reading:
         deployment_probe=probe,
         waiting=kind == OSTREE and _waiting(command),
         tuned=_tuned(root, kind, texts[1], variables),
+        kernel=next_release(root, kind) or root.read("/proc/sys/kernel/osrelease") or "",
     )
 
 

@@ -21,7 +21,7 @@ from .store import locked
 def read_live(root: Root, section: Mapping[str, Any]) -> irq.Live:
     """The interrupts of the plan's devices as they are now."""
     plan = irq.parse(section)
-    if plan is None:
+    if not plan.places:
         return irq.Live({})
     found = {entry.device: entry.interrupts for entry in read_interrupts(root, {planned.device: planned.kind for planned in plan.devices})}
     kept = managed(root, (interrupt.irq for interrupts in found.values() for interrupt in interrupts))

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import
     NumaNode,
     Software,
     Topology,
+    TransparentHugepage,
 )
 
 # Two packages of 8 cores and 2 threads, 4 cores for each L3 cache, 64 GiB each; CPUs 7 and 23, one core, are offline.
@@ -26,11 +27,19 @@ NODE = make_topology(offline=[7, 23])
 SMT = make_topology()
 ISOLATED = {"profile": "isolated"}
 ALIGNED = {"profile": "aligned"}
+OLD_KERNEL = make_topology(transparent_hugepage=TransparentHugepage("always", "always", ("always", "never"), ("always", "madvise", "never")))
+# Its kubelet's files could not be read.
+UNREADABLE = make_topology(
+    gathered=("pci", "boot", "software", "tuning"), gaps=("/var/lib/kubelet/kubeadm-flags.env can't be read: permission denied.",)
+)
 GPU_MEMORY = make_topology(
     extra_nodes=[NumaNode(2, DEVICE_MEMORY, CpuSet(), 96 * GIB), NumaNode(3, MEMORY_ONLY, CpuSet(), 64 * GIB), NumaNode(4, "empty")]
 )
 
 TABLE: list[tuple[Topology, dict[str, Any], str]] = [
+    # facts
+    (UNREADABLE, {}, "The facts lack what a plan needs: kubelet. /var/lib/kubelet/kubeadm-flags.env can't be read: permission denied. Gather the facts"),
+    (NODE.replace(gathered=("boot",)), {}, "The facts lack what a plan needs: pci, kubelet, software, tuning. Gather them with gpufleet.node.topology_facts"),
     # names and words
     (NODE, {"gpufleet_proflie": "isolated"}, '"gpufleet_proflie" is not a known variable. Did you mean "gpufleet_profile"?'),
     (NODE, {"gpufleet_numa_balancing": 0}, '"gpufleet_numa_balancing" is not a known variable.'),
@@ -61,6 +70,8 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {**ISOLATED, "reserved_cpus": "1,17"}, "Profile isolated would isolate CPU 0, the boot CPU, which the kernel needs for its own work."),
     (NODE, {**ISOLATED, "reserved_cpus": "0-1,16-17", "isolated_cpus": "1-2,17-18"}, "CPUs 1,17 are in both gpufleet_reserved_cpus and gpufleet_isol"),
     (NODE, {**ISOLATED, "isolated_cpus": "2-3,18"}, "gpufleet_isolated_cpus holds CPU 3 but not its thread sibling 19: half a core."),
+    (NODE, {**ALIGNED, "nohz_full": True}, "gpufleet_nohz_full is given, but profile aligned isolates no CPU. Choose gpufleet_profile isolated, or leave"),
+    (NODE, {"isolate_domain": True}, "gpufleet_isolate_domain is given, but profile colocation isolates no CPU. Choose gpufleet_profile isolated,"),
     # quantities and memory
     (NODE, {"kube_reserved": {"memory": "6GiB"}}, 'gpufleet_kube_reserved.memory is "6GiB", which is not a Kubernetes quantity.'),
     (NODE, {"system_reserved": {"memory": "2g"}}, 'gpufleet_system_reserved.memory is "2g", which is not a Kubernetes quantity.'),
@@ -100,6 +111,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (GPU_MEMORY, {"hugepages": {"1G": {4: 1}}}, "gpufleet_hugepages asks for pages on NUMA node 4, which has no memory."),  # F6
     (NODE, {"hugepages": {"1G": -1}}, 'gpufleet_hugepages.1G is "-1", which is out of range. Give a number at least 0.'),
     (NODE, {"hugepages": {"1G": 1}, "default_hugepage_size": "16M"}, "gpufleet_default_hugepage_size is 16M, which this kernel lacks."),
+    (NODE, {"default_hugepage_size": "1G"}, "gpufleet_default_hugepage_size is given without gpufleet_hugepages, and is written only with them. Ask"),
     # kernel arguments
     (NODE, {"kernel_arguments": ["iommu = pt"]}, 'The kernel argument "iommu = pt" has a blank, a quote or another character that'),
     (NODE, {"kernel_arguments": ["a=$(reboot)"]}, 'The kernel argument "a=$(reboot)" has a blank, a quote or another character that'),
@@ -116,6 +128,8 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"sysctl": {"vm.overcommit_memory": 2}}, "gpufleet_sysctl sets vm.overcommit_memory to 2, and kubelet sets it to 1 at its start."),
     (NODE, {"sysctl": {"vm.swappiness": [1]}}, 'gpufleet_sysctl.vm.swappiness is "[1]", which is not one value.'),
     (NODE, {"thp_enabled": "defer"}, 'gpufleet_thp_enabled is "defer", which is not a choice. Choose one of: always, madvise, never.'),  # F1
+    (OLD_KERNEL, {"thp_enabled": "madvise"}, 'gpufleet_thp_enabled is "madvise", which this kernel doesn\'t offer. Choose one of: always, never.'),  # F1
+    (OLD_KERNEL, {"thp_defrag": "defer"}, 'gpufleet_thp_defrag is "defer", which this kernel doesn\'t offer. Choose one of: always, madvise, never.'),
     (NODE.replace(transparent_hugepage=None), {"thp_enabled": "never"}, "gpufleet_thp_enabled or gpufleet_thp_defrag is given, and this kernel has no"),
     (NODE, {"governor": "ondemand"}, "gpufleet_governor is ondemand, which this node doesn't have. Choose one of: performance, schedutil."),  # G1
     (NODE.replace(cpufreq=None), {"governor": "performance"}, "gpufleet_governor is performance, and this node has no frequency scaling."),  # G2
@@ -142,4 +156,5 @@ def test_wrong_input_gets_its_sentence(topology: Topology, variables: dict[str, 
 
 def test_the_same_node_takes_good_input() -> None:
     for topology in (NODE, SMT, GPU_MEMORY):
-        build_plan(topology, policy_from_variables({}))
+        for variables in ({}, {"nohz_full": False, "isolate_domain": False}, {"hugepages": {"1G": 0}, "default_hugepage_size": "1G"}):
+            build_plan(topology, policy_from_variables(variables))

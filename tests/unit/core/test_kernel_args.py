@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core import kernel_a
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kernel_args import NO_RECORD, Record, merge, split
 
+OLD = (5, 15)
 ISOLATED = ("isolcpus=managed_irq,2-7", "nohz_full=2-7", "rcu_nocbs=2-7", "irqaffinity=0-1")
 POOLS = ("default_hugepagesz=1G", "hugepagesz=1G", "hugepages=32", "hugepagesz=2M", "hugepages=1024")
 PLANS = [(), ISOLATED, POOLS, (*ISOLATED, *POOLS), ("intel_idle.max_cstate=0", "processor.max_cstate=1"), ("idle=poll",), ISOLATED[:1]]
@@ -141,7 +142,7 @@ def test_differences_are_named_by_key() -> None:
 
 @pytest.mark.parametrize("tokens", [t for t in PLANS if t] + [("hugepages=4",), ("iommu=pt", "mitigations=off"), ("quiet",)])
 def test_accepted(tokens: tuple[str, ...]) -> None:
-    assert kernel_args.check(tokens) == tokens
+    assert kernel_args.check(tokens, OLD) == tokens
 
 
 @pytest.mark.parametrize(
@@ -171,8 +172,26 @@ def test_accepted(tokens: tuple[str, ...]) -> None:
         (["hugepagesz=1G", "hugepages=1", "hugepagesz=1G", "hugepages=2"], "twice"),
         (["isolcpus=2-7", "irqaffinity=0-2"], "isolated CPUs 2"),  # D1
         (["nohz_full=2-5", "rcu_nocbs=2-4"], "leaves out the CPUs 5"),  # D7
+        (["nohz_full=2-5", "isolcpus=domain,2-7"], "isolcpus names the CPUs 2-7 and nohz_full 2-5, and kernels before 5.18 ignore one"),
     ],
 )
 def test_refused_in_one_sentence(tokens: list[str], sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
-        kernel_args.check(tokens)
+        kernel_args.check(tokens, OLD)
+
+
+def test_isolations_may_differ_where_the_kernel_takes_both() -> None:
+    tokens = ("isolcpus=domain,2-7", "nohz_full=2-5")
+    assert kernel_args.check(tokens, (5, 18)) == tokens
+
+
+def test_one_isolation_takes_the_place_of_the_other() -> None:
+    # A kernel before 5.18 ignores the second of two sets that differ.
+    line = ["nohz_full=8-15", "quiet"]
+    wanted = ("isolcpus=managed_irq,2-7", "irqaffinity=0-1")
+    record = NO_RECORD.next(wanted, kernel_args.displaced_by(wanted, line))
+    assert record.displaced == ("nohz_full=8-15",)
+    assert kernel_args.differing(line, wanted) == ["isolcpus", "irqaffinity", "nohz_full"]
+    isolated = merge(line, wanted, record)
+    assert isolated == ["quiet", *wanted]
+    assert merge(isolated, (), record.next((), ())) == ["quiet", "nohz_full=8-15"]

@@ -168,6 +168,19 @@ def test_gpu_memory_is_never_reserved_pooled_or_isolated_on() -> None:  # H24
     assert "numa_nodes_without_cpus" in codes(plan)
 
 
+def test_memory_without_cpus_is_said_to_be_in_use_where_the_user_names_it() -> None:
+    service = {"name": "x", "command": ["/bin/true"], "user": "jobs"}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"hugepages": {"1G": {0: 4, 2: 4}}}, ", except on 2, as asked."),
+        ({"batch_services": [{**service, "nodes": "0,10"}]}, ", except on 10, as asked."),
+        ({"pinned_services": [{**service, "cpus": "0", "memory_nodes": "2,18"}]}, ", except on 2,18, as asked."),
+        ({"hugepages": {"1G": 4}, "batch_services": [service]}, "pooled on them."),
+    ]
+    for variables, end in cases:
+        (said,) = [note.message for note in plan_for(gb200(), **variables).notes if note.code == "numa_nodes_without_cpus"]
+        assert said.endswith(end)
+
+
 def test_more_than_eight_numa_nodes_mean_no_topology_policy() -> None:  # B7, B8
     plan = plan_for(gb200())
     assert plan.kubelet["configuration"]["topologyManagerPolicy"] == "none"
@@ -376,6 +389,9 @@ def test_c_states_by_vendor_and_only_when_called_for() -> None:
     assert plan_for(reference()).kernel_arguments == ()
     assert "processor.max_cstate=1" in plan_for(reference(), c_states="shallow").kernel_arguments
     assert plan_for(reference(), c_states="poll").kernel_arguments == ("idle=poll",)
+    for built, wanted in (("y", ("intel_idle.max_cstate=0", "processor.max_cstate=1")), ("n", ("processor.max_cstate=1",))):
+        intel = reference(cpu_vendor="GenuineIntel", boot=Boot("grub", "6.8.0", {"INTEL_IDLE": built}))
+        assert plan_for(intel, c_states="shallow").kernel_arguments == wanted
     arm = plan_for(make_topology(architecture="aarch64", cpu_vendor="ARM", kubelet=None), profile="isolated")
     assert not {key for key in arguments(arm) if "cstate" in key}
 

@@ -109,6 +109,15 @@ def test_after_a_run_the_next_step_fits_what_is_left() -> None:
     assert "mend what was refused" in summary_lines(result(DRIFT), refused)[-1]
 
 
+def test_a_concern_that_was_mended_in_part_was_changed() -> None:
+    other = {**DRIFT, "item": "another"}
+    assert summary_lines(result(DRIFT, other), result(DRIFT))[0].split(maxsplit=1) == ["changed", "launcher (in part)"]
+    assert summary_lines(result(DRIFT, other), result(DRIFT, other))[0].split() == ["changed", "nothing"]
+    refused = result(DRIFT)
+    refused["concerns"]["launcher"] = {"in_place": 0, "findings": [], "refused": "There is no compiler. Install one."}
+    assert summary_lines(result(DRIFT), refused)[0].split() == ["changed", "nothing"]
+
+
 def test_a_verdict_is_indented_below_its_word() -> None:
     long = {**DRIFT, "message": "is missing " * 20}
     first, second = verdict_lines({"launcher": {"in_place": 0, "findings": [long]}})[1:3]

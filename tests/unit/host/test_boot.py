@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,24 @@ def test_other_values_are_taken_out_of_both_variables_and_named(tmp_path: Path) 
     assert run(at(root, answer), []).changed
     assert normal(root) == ["root=/dev/sda1", "ro", "isolcpus=1", "iommu=pt", "nohz-full=1", "quiet", "isolcpus=2", "foobar"]
     assert not run(at(root, answer), []).changed
+
+
+def test_a_tickless_set_of_others_goes_when_ours_isolates(tmp_path: Path) -> None:
+    root, answer = debian(tmp_path, DEFAULTS.replace('LINUX=""', 'LINUX="nohz_full=1"'))
+    outcome = run(at(root, answer), ISOLATED[:1])
+    assert normal(root) == ["root=/dev/sda1", "ro", "quiet", *ISOLATED[:1]]
+    assert [f.item for f in of_status(outcome, FOREIGN)] == ["kernel argument nohz_full=1"]
+    assert not run(at(root, answer), ISOLATED[:1]).changed
+    run(at(root, answer), [])
+    assert normal(root) == ["root=/dev/sda1", "ro", "nohz_full=1", "quiet"]
+
+
+@pytest.mark.parametrize(("release", "refused"), [("5.15.0-100-generic", True), ("6.8.0-60-generic", False)])
+def test_two_isolations_that_differ_need_a_kernel_that_takes_both(release: str, refused: bool, tmp_path: Path) -> None:
+    root, answer = debian(tmp_path)
+    write(root, {f"/boot/vmlinuz-{release}": "", "/proc/sys/kernel/osrelease": "5.4.0\n"})
+    with pytest.raises(GpufleetError, match=r"before 5\.18 ignore one") if refused else nullcontext():
+        run(at(root, answer), ["isolcpus=domain,2-3", "nohz_full=2"])
 
 
 def test_a_later_change_by_others_is_covered_without_us(tmp_path: Path) -> None:

@@ -157,6 +157,29 @@ def test_no_choice_leaves_anything_of_another(root):
     assert not run(root, NONE).changed and not run(root, {}).changed
 
 
+def test_irqbalance_is_off_where_that_is_asked_for_and_nothing_is_placed(root):
+    outcome = run(root, {**NONE, "irqbalance": "off"})
+    assert outcome.changed and affinities(root)[30] == "0-7"
+    assert os.readlink(root / "etc/systemd/system/irqbalance.service") == "/dev/null"
+    assert [f.command for f in outcome.findings if f.command] == [("systemctl", "stop", "irqbalance.service")]
+    assert not run(root, {**NONE, "irqbalance": "off"}).changed
+    run(root, NONE)
+    assert not (root / "etc/systemd/system/irqbalance.service").is_symlink()
+
+
+@pytest.mark.parametrize("extra", [{}, {"usr/lib/systemd/system/crio.service": "[Service]\n"}])
+def test_irqbalance_that_is_kept_where_nothing_is_placed_is_left_as_it_is(root, extra):
+    put(root, {**extra, "etc/sysconfig/irqbalance": "IRQBALANCE_ARGS=--policyscript=/site/policy\n"})
+    outcome = run(root, NONE)
+    assert not outcome.changed and {finding.status for finding in outcome.findings} == {IN_PLACE}
+
+
+def test_isolated_cpus_are_banned_where_nothing_is_placed(root):
+    run(root, {**NONE, "isolated": "4-7"})
+    assert "IRQBALANCE_BANNED_CPULIST=4-7" in (root / "etc/sysconfig/irqbalance").read_text()
+    assert not (root / "usr/local/lib/gpufleet").exists() and not run(root, {**NONE, "isolated": "4-7"}).changed
+
+
 def test_keep_leaves_irqbalance_its_file_and_the_other_interrupts(root):  # E9
     run(root, KEEP)
     assert (root / "etc/sysconfig/irqbalance").read_text().splitlines() == [
