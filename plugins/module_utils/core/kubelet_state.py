@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .cpuset import CpuSet, union
+from .feature_gates import is_on
 from .kubelet_state_format import CPU, MEMORY, Block, NodeState, State, Unusable, parse
 from .quantity import format_bytes, parse_bytes
 
@@ -49,7 +50,7 @@ def stale_because(manager: str, text: str, configuration: Mapping[str, Any], mac
     :param minor: of the kubelet that is to read it
     """
     policy = policy_of(manager, configuration)
-    pod_level = minor >= 36 and (configuration.get("featureGates") or {}).get("PodLevelResourceManagers") is True
+    pod_level = is_on("PodLevelResourceManagers", configuration.get("featureGates"), minor)
     try:
         state = parse(manager, text, minor, pod_level)
     except Unusable as unusable:

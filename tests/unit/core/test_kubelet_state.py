@@ -163,6 +163,23 @@ def test_pod_level_entries_are_beyond_older_kubelets(manager: str, content: dict
             parse(manager, text, minor, gate)
 
 
+@pytest.mark.parametrize(
+    ("minor", "gates", "starts"),
+    [
+        (36, {"PodLevelResourceManagers": True}, True),
+        (36, {"AllAlpha": True}, True),
+        (36, {"AllAlpha": True, "PodLevelResourceManagers": False}, False),
+        (36, {"AllBeta": True}, False),
+        (37, {"AllBeta": True}, True),
+        (37, {}, False),
+    ],
+)
+def test_pod_level_entries_with_the_gates_of_a_stage(minor: int, gates: dict[str, bool], starts: bool) -> None:
+    content = {"policyName": "static", "defaultCpuSet": "0-3", "podEntries": {"p": {"cpuSet": "4-7"}}}
+    text = sealed(CPU, content, minor, pod_level=True)
+    assert (cpu_stale(text, minor, reservedSystemCPUs="0", featureGates=gates) is None) == starts
+
+
 def test_a_real_kubelet_s_pod_entries() -> None:
     """Written by kubelet 1.37's own code."""
     text = '{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"p":{"cpuSet":"4-5"}},"checksum":%d}'
