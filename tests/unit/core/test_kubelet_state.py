@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from kubelet_states import cpu_state, memory_state, sealed
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state import Machine, NodeMemory, holders, stale_because
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state import (
+    CHECKSUM_MINOR,
+    Machine,
+    NodeMemory,
+    holders,
+    stale_because,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state_format import (
     CPU,
     MANAGERS,
@@ -186,6 +192,19 @@ def test_a_real_kubelet_s_pod_entries() -> None:
     own = checksum(CPU, text % 0, 36, pod_level=True)[0]
     assert parse(CPU, text % own, 37).pod_cpus == {"p": CpuSet.parse("4-5")}
     assert parse(CPU, text % 3101907233, 37) is not None
+
+
+@pytest.mark.parametrize("minor", range(28, 38))
+def test_a_checksum_counts_where_files_of_that_kubelet_have_proven_it(minor: int) -> None:
+    cpus = '{"policyName":"static","defaultCpuSet":"0-7","checksum":1}'
+    memory = json.dumps({**json.loads(memory_state(NODES, RESERVED, minor)), "checksum": 1, "data": "", "dataChecksum": 0})
+    for reason in (cpu_stale(cpus, minor), memory_stale(memory, minor)):
+        assert reason == (None if minor < CHECKSUM_MINOR else "it is damaged: its checksum doesn't fit")
+    # What needs no checksum to be told is a reason for all of them.
+    assert cpu_stale(cpus.replace("0-7", "0-7x"), minor) and cpu_stale(cpus[:-1], minor)
+    if minor < CHECKSUM_MINOR:
+        assert cpu_stale(cpus.replace("0-7", "0-3"), minor, reservedSystemCPUs="0") == "it is for CPUs 0-3, and kubelet would divide 0-7"
+        assert holders(CPU, cpus, minor) is None  # any pod may hold CPUs by such a file
 
 
 def test_containers_by_id_are_of_the_past() -> None:
