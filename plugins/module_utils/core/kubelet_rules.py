@@ -250,8 +250,8 @@ def _check_cpu_manager(configuration: Mapping[str, Any], minor: int, machine: Op
     if configuration.get("cpuManagerPolicy") != "static":
         if options:
             raise InvalidInput(
-                "kubelet exits when CPU manager policy none has options (%s)." % ", ".join(sorted(options)),
-                "Choose policy static, or leave the options out.",
+                "cpuManagerPolicy is none, and kubelet exits on any cpuManagerPolicyOptions beside it (%s)." % ", ".join(sorted(options)),
+                "Choose cpuManagerPolicy: static, or take cpuManagerPolicyOptions out.",
             )
         return
     _known(options, {}, minor)
@@ -368,7 +368,10 @@ def _check_reservations(configuration: Mapping[str, Any]) -> None:
     if cpus:
         if not re.match(r"\d+(-\d+)?(,\d+(-\d+)?)*\Z", cpus, re.ASCII):
             raise InvalidInput('reservedSystemCPUs is "%s", which is no list of CPUs.' % cpus, 'Write one like "0,8-11".')
-        CpuSet.parse(cpus)
+        try:
+            CpuSet.parse(cpus)
+        except InvalidInput as error:
+            raise InvalidInput("reservedSystemCPUs can't be: %s" % error.problem, error.remedy) from None
         for name in ("systemReservedCgroup", "kubeReservedCgroup"):  # A21
             if configuration.get(name):
                 raise InvalidInput(
@@ -479,7 +482,9 @@ def _check_memory_manager(configuration: Mapping[str, Any], machine: Optional[Ma
             "Make them equal, or leave gpufleet_reserved_memory out and let the plan divide it.",
         )
     if total == 0:
-        raise InvalidInput("kubelet's memory manager Static needs a reservation of memory.", "Set gpufleet_system_reserved.memory.")
+        raise InvalidInput(
+            "memoryManagerPolicy is Static, and kubelet needs a reservation of memory for it.", "Set gpufleet_system_reserved.memory."
+        )
     for node, amount in found.items() if machine else ():
         memory, hugepages = machine.numa_nodes[node] if machine else (0, 0)
         if amount > max(memory - hugepages, 0):  # kubelet's unsigned arithmetic would wrap
