@@ -30,6 +30,7 @@ from driver import build as program  # noqa: E402
 from predict import Case, Json, Prediction, difference, facts, predict  # noqa: E402
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError  # noqa: E402
+from ansible_collections.gpufleet.node.plugins.module_utils.core.feature_gates import is_on  # noqa: E402
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan  # noqa: E402
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import PROFILES, policy_from_variables  # noqa: E402
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet, Topology  # noqa: E402
@@ -117,7 +118,7 @@ def case_of(rng: random.Random, minor: int, place: Place) -> Case:
     """A random case on a machine."""
     configuration = (rng.random() < 0.15 and planned(rng, minor, place.topology)) or generate.configuration(rng, minor, place.topology)
     devices = generate.devices(rng, place.topology)
-    whole = bool(configuration.get("featureGates", {}).get("PodLevelResourceManagers"))
+    whole = is_on("PodLevelResourceManagers", configuration.get("featureGates"), minor)
     if whole and rng.random() < 0.8:
         devices = []
     return Case(minor, place.description, configuration, devices, generate.events(rng, minor, place.topology, devices, whole))

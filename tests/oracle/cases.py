@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from ansible_collections.gpufleet.node.plugins.module_utils.core.feature_gates import is_on
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_rules import threshold_of
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_tables import CPU_OPTIONS, TOPOLOGY_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
@@ -28,10 +29,13 @@ def gates_of(rng: random.Random, minor: int) -> dict[str, bool]:
         {},
         {"CPUManagerPolicyAlphaOptions": True},
         {name: False for name, since in WITHOUT_POD_LEVEL.items() if minor >= since},
+        {"AllBeta": False},
+        {"AllBeta": True},
+        {"AllAlpha": True} if minor < 37 else {"AllAlpha": True, "AllBeta": True},  # 1.37 has alpha gates that need betas which are off
     ]
     if minor >= 36:
         known.append({"CPUManagerPolicyAlphaOptions": True, "PodLevelResourceManagers": True})
-    return rng.choices(known, (6, 2, 1, 3)[: len(known)])[0]
+    return rng.choices(known, (12, 4, 2, 1, 2, 2, 6)[: len(known)])[0]
 
 
 def machine(rng: random.Random) -> Json:
@@ -87,7 +91,7 @@ def configuration(rng: random.Random, minor: int, topology: Topology) -> Json:
     reserved: Json = {}
     if rng.random() < 0.9:
         chosen["cpuManagerPolicy"] = "static"
-        options = cpu_options(rng, minor, bool(gates.get("CPUManagerPolicyAlphaOptions")))
+        options = cpu_options(rng, minor, gates)
         if options:
             chosen["cpuManagerPolicyOptions"] = options
     if rng.random() < 0.6:
@@ -108,11 +112,13 @@ def configuration(rng: random.Random, minor: int, topology: Topology) -> Json:
     return chosen
 
 
-def cpu_options(rng: random.Random, minor: int, alpha: bool) -> dict[str, str]:
+def cpu_options(rng: random.Random, minor: int, gates: dict[str, bool]) -> dict[str, str]:
     """Options of the static CPU policy that this minor offers under these gates."""
     stages = {name: [stage for since, stage in stages if since <= minor] for name, stages in CPU_OPTIONS.items()}
-    offered = [name for name, known in stages.items() if known and (alpha or known[-1] != "alpha")]
-    return {name: "true" if rng.random() < 0.9 else "false" for name in rng.sample(offered, rng.choice((0, 1, 1, 1, 2, 2, 3)))}
+    opened = {stage: is_on(f"CPUManagerPolicy{stage.title()}Options", gates, minor) for stage in ("alpha", "beta")}
+    offered = [name for name, known in stages.items() if known and opened.get(known[-1], True)]
+    count = min(rng.choice((0, 1, 1, 1, 2, 2, 3)), len(offered))
+    return {name: "true" if rng.random() < 0.9 else "false" for name in rng.sample(offered, count)}
 
 
 def memory(rng: random.Random, topology: Topology, reserved: Json) -> Json:

@@ -72,6 +72,11 @@ NODES: dict[str, dict[str, Any]] = {
                           "featureGates": {"PodLevelResourceManagers": True}},
         "since": 36,
     },
+    "pods as a whole, by all gates": {
+        "configuration": {**STATIC, "topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod",
+                          "featureGates": {"AllAlpha": True, "AllBeta": True}},
+        "since": 36,
+    },
 }  # fmt: skip
 
 

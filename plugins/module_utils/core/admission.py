@@ -23,9 +23,9 @@ from .admission_memory import Block, Crash, Memory, NoMemory, hugepages, memory_
 from .admission_topology import Affinity, BadDistances, Hints, Policy
 from .cpuset import CpuSet
 from .errors import InvalidInput
+from .feature_gates import is_on
 from .kubelet_fields import EVICTION_DEFAULTS
 from .kubelet_rules import NUMA_IDS, threshold_of
-from .kubelet_tables import GATES
 from .kubelet_view import as_kubelet
 from .pods import CPU, GUARANTEED, HUGEPAGES, MEMORY, Amounts, Container, Pod, combined, describe
 from .preemption import victims
@@ -165,7 +165,8 @@ def node_of(topology: Topology, configuration: Mapping[str, Any], minor: int, de
     cpus = cpus_of(seen)
     numa_nodes = sum(1 << node.id for node in seen.numa_nodes)
     options = admission_cpu.options_of(configuration, minor)
-    pod_level = _gate("PodLevelResources", configuration, minor)
+    gates = configuration.get("featureGates")
+    pod_level = is_on("PodLevelResources", gates, minor)
     distances = {node.id: node.distances for node in seen.numa_nodes}
     return Node(
         cpus,
@@ -180,7 +181,7 @@ def node_of(topology: Topology, configuration: Mapping[str, Any], minor: int, de
         _allocatable(topology, configuration, devices),
         minor,
         pod_level,
-        pod_level and _gate("PodLevelResourceManagers", configuration, minor),
+        pod_level and is_on("PodLevelResourceManagers", gates, minor),
     )
 
 
@@ -194,12 +195,6 @@ def _check_ids(seen: Topology, configuration: Mapping[str, Any]) -> None:
     if beyond or not seen.cores:
         found = "NUMA nodes %s, and it can't count beyond 0 to %d" % (", ".join(map(str, beyond)), NUMA_IDS - 1) if beyond else "no CPUs"
         raise InvalidInput("kubelet would find %s on this machine." % found, "Its managers don't work there: no pod can be predicted.")
-
-
-def _gate(name: str, configuration: Mapping[str, Any], minor: int) -> bool:
-    """Whether a feature gate is on."""
-    reached = [default for since, default, _locked in GATES[name] if since <= minor]
-    return bool(reached) and bool((configuration.get("featureGates") or {}).get(name, reached[-1]))
 
 
 def _reserves(configuration: Mapping[str, Any], resource: str) -> int:

@@ -16,6 +16,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Tuple
 from .topology import Topology
 
 Groups = Mapping[int, int]
+CoreList = Tuple[Tuple[int, int], ...]  # lowest CPU and all CPUs of each
 
 # int.bit_count came with Python 3.10.
 popcount: Callable[[int], int] = getattr(int, "bit_count", None) or (lambda bits: bin(bits).count("1"))
@@ -72,9 +73,9 @@ class Cpus:
     per_socket: int
     per_cache: int
     # the same cores by NUMA node, socket and cache, in ascending order of their ids
-    cores_of_numa: Mapping[int, Tuple[Tuple[int, int], ...]]
-    cores_of_socket: Mapping[int, Tuple[Tuple[int, int], ...]]
-    cores_of_cache: Mapping[int, Tuple[Tuple[int, int], ...]]
+    cores_of_numa: Mapping[int, CoreList]
+    cores_of_socket: Mapping[int, CoreList]
+    cores_of_cache: Mapping[int, CoreList]
 
     @property
     def numa_above_sockets(self) -> bool:
@@ -110,28 +111,36 @@ def cpus_of(topology: Topology) -> Cpus:
     if online and not sockets:
         sockets = {0: online}
     cores = {core.first: core.bits for core in topology.cores}
-    ordered = sorted(cores.items())
-    caches = _caches(topology, sockets)
+    ordered = tuple(sorted(cores.items()))
+    of_numa, of_socket = (
+        {id_: tuple([core for core in ordered if core[1] & members]) for id_, members in groups.items()} for groups in (numa, sockets)
+    )
+    of_cache = _cores_of_cache(topology, ordered, numa, of_numa, sockets)
+    caches = {id_: sum(core for _first, core in members) for id_, members in of_cache.items()}
     count = cpu_count(topology)
-    return Cpus(
-        online, numa, sockets, cores, caches,
-        count // max(len(cores), 1), count // max(len(sockets), 1), count // max(len(caches), 1),
-        *({id_: tuple(core for core in ordered if core[1] & members) for id_, members in groups.items()}
-          for groups in (numa, sockets, caches)),
-    )  # fmt: skip
+    per_core, per_socket, per_cache = (count // max(len(groups), 1) for groups in (cores, sockets, caches))
+    return Cpus(online, numa, sockets, cores, caches, per_core, per_socket, per_cache, of_numa, of_socket, of_cache)
 
 
-def _caches(topology: Topology, sockets: Mapping[int, int]) -> Dict[int, int]:
-    """CPUs by cache id. A core counts to its socket where its L3 cache has no number, isn't there or is taken for its NUMA node's: cadvisor
-    takes it so when it has as many CPUs as the node would have if each of its cores had this one's threads."""
-    groups = {cpu: group for group in topology.l3_groups for cpu in group.cpus if group.id is not None}
-    cores_of_node = {node.id: sum(core <= node.cpus for core in topology.cores) for node in topology.numa_nodes}
-    caches: Dict[int, int] = {}
-    for core in topology.cores:
-        node, group = topology.node_of(core.first), groups.get(core.first)
-        if group and group.id is not None and len(group.cpus) != (cores_of_node[node.id] if node else 0) * len(core):
-            id_ = group.id
-        else:
-            id_ = next(socket for socket, members in sockets.items() if members & core.bits)
-        caches[id_] = caches.get(id_, 0) | core.bits
-    return caches
+def _cores_of_cache(
+    topology: Topology, cores: CoreList, numa: Groups, of_numa: Mapping[int, CoreList], sockets: Groups
+) -> Dict[int, CoreList]:
+    """The cores by cache id. A core counts to its socket where its L3 cache has no number, isn't there or is taken for its NUMA node's:
+    cadvisor takes it so when it has as many CPUs as the node would have if each of its cores had this one's threads."""
+    node_cores: Dict[int, int] = {}
+    for id_, members in of_numa.items():
+        cpus = numa[id_]
+        whole = sum([not core & ~cpus for _first, core in members])
+        node_cores.update({first: whole for first, _core in members if cpus >> first & 1})
+    firsts = sum([1 << first for first, _core in cores])
+    groups: Dict[int, Tuple[int, int]] = {}
+    for group in topology.l3_groups:
+        if group.id is not None:
+            groups.update(dict.fromkeys(bits_of(group.cpus.bits & firsts), (group.id, len(group.cpus))))
+    found: Dict[int, List[Tuple[int, int]]] = {}
+    for first, core in cores:
+        id_, size = groups.get(first, (0, 0))
+        if not size or size == node_cores.get(first, 0) * popcount(core):
+            id_ = next(socket for socket, members in sockets.items() if members & core)
+        found.setdefault(id_, []).append((first, core))
+    return {id_: tuple(members) for id_, members in found.items()}

@@ -271,8 +271,9 @@ def _override(configuration: Mapping[str, Any], base: Mapping[str, Any], minor: 
         unwanted = sorted(set(base.get(key) or {}) - set(ours))
         if unwanted and key == "cpuManagerPolicyOptions" and configuration["cpuManagerPolicy"] != "static":
             raise InvalidInput(
-                "kubelet exits when CPU manager policy none has options, and another of its files sets %s." % ", ".join(unwanted),
-                "Take them out there.",
+                "cpuManagerPolicy is none, and kubelet exits on any cpuManagerPolicyOptions beside it; another of its files sets %s."
+                % ", ".join(unwanted),
+                "Take cpuManagerPolicyOptions out there.",
             )
         if unwanted:
             result[key] = {**ours, **{name: rules.OFF.get(name, "false") for name in unwanted}}

@@ -16,6 +16,7 @@ from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tup
 
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
+from .feature_gates import Rows, is_on, latest, state_of
 from .kubelet_fields import EARLIER_GATES, TRUTH_WORDS
 from .kubelet_tables import CPU_OPTIONS, GATES, NEWEST_MINOR, OLDEST_MINOR, TOPOLOGY_OPTIONS
 from .quantity import MIB, format_bytes, parse_bytes, parse_quantity
@@ -25,7 +26,6 @@ ALPHA, BETA, STABLE = "alpha", "beta", "stable"
 OPTION_GATES = frozenset(
     "%sPolicy%sOptions" % (manager, stage) for manager in ("CPUManager", "TopologyManager") for stage in ("", "Alpha", "Beta")
 )
-Rows = Tuple[Tuple[int, Optional[bool], bool], ...]  # of a gate: the minors at which its default or lock changes
 
 # Pairs that make kubelet exit (A16).
 CONFLICTS = (
@@ -137,30 +137,6 @@ def gates_for_unknown(cpu_options: Mapping[str, str], topology_options: Mapping[
     }
 
 
-def _state_of(rows: Rows, minor: int) -> Tuple[Optional[bool], bool]:
-    """The default of a gate in a minor, and whether it is locked; no default where kubelet doesn't know the gate."""
-    reached = [(default, locked) for since, default, locked in rows if since <= minor]
-    return reached[-1] if reached else (None, False)
-
-
-def _latest(rows: Sequence[Tuple[int, Any]], minor: int) -> Any:
-    """What holds in a minor, of values by the minor at which they change; None before the first."""
-    return next((value for since, value in reversed(rows) if since <= minor), None)
-
-
-def _enabled(gate: str, gates: Mapping[str, bool], minor: int, known: Mapping[str, Rows] = GATES) -> bool:
-    """Whether a gate is on, as kubelet sets it: by its name, by AllAlpha or AllBeta, by default."""
-    if gate in gates:
-        return gates[gate]
-    if "AllAlpha" in gates or "AllBeta" in gates:
-        from .kubelet_gates import GATE_STAGES
-
-        everyone = {ALPHA: "AllAlpha", BETA: "AllBeta"}.get(_latest(GATE_STAGES[gate], minor), "")
-        if everyone in gates:
-            return gates[everyone]
-    return bool(_state_of(known[gate], minor)[0])
-
-
 def _check_gates(gates: Mapping[str, bool], minor: int) -> None:
     """Each gate is known and may be set so; those that are on have what they need (kubelet looks at that from 1.35 on)."""
     if OPTION_GATES.issuperset(gates):  # no other gate needs them, and they need no other
@@ -172,7 +148,7 @@ def _check_gates(gates: Mapping[str, bool], minor: int) -> None:
 
         known = {**GATES, **OTHER_GATES}
     for gate, value in gates.items():
-        default, locked = _state_of(known.get(gate, ()), minor)
+        default, locked = state_of(known.get(gate, ()), minor)
         if default is None:  # A17
             raise InvalidInput(
                 "kubelet 1.%d has no feature gate %s, and exits on it." % (minor, gate),
@@ -184,8 +160,8 @@ def _check_gates(gates: Mapping[str, bool], minor: int) -> None:
                 "Take featureGates.%s out of kubelet's configuration." % gate,
             )
     for gate, rows in needs.items():
-        for need in _latest(rows, minor) or ():
-            if _enabled(gate, gates, minor, known) and not _enabled(need, gates, minor, known):
+        for need in latest(rows, minor) or ():
+            if is_on(gate, gates, minor, known) and not is_on(need, gates, minor, known):
                 raise InvalidInput(
                     "kubelet 1.%d has the feature gate %s on, which needs %s, and that is off; it would exit." % (minor, gate, need),
                     "Set featureGates.%s: false or featureGates.%s: true." % (gate, need),
@@ -195,7 +171,7 @@ def _check_gates(gates: Mapping[str, bool], minor: int) -> None:
 def _check_late_gates(earlier: Mapping[str, bool], gates: Mapping[str, bool], minor: int) -> None:
     """kubelet sets some defaults by the gates that it has when it reads its main file, and refuses them without these gates."""
     for gate in () if OPTION_GATES.issuperset(gates) else ("KubeletCrashLoopBackOffMax", "KubeletEnsureSecretPulledImages"):
-        if _enabled(gate, earlier, minor) and not _enabled(gate, gates, minor):
+        if is_on(gate, earlier, minor) and not is_on(gate, gates, minor):
             raise InvalidInput(
                 "The feature gate %s is switched off after kubelet has set a default by it, which it then refuses." % gate,
                 "Switch it off in kubelet's main file, or leave it on.",
@@ -204,7 +180,7 @@ def _check_late_gates(earlier: Mapping[str, bool], gates: Mapping[str, bool], mi
 
 def _check_options_gate(manager: str, options: Mapping[str, str], gates: Mapping[str, bool], minor: int) -> None:
     """The gate that options as such need. kubelet looks at it under any policy."""
-    if options and not _enabled(manager + "PolicyOptions", gates, minor):
+    if options and not is_on(manager + "PolicyOptions", gates, minor):
         raise InvalidInput(
             "kubelet refuses policy options without the feature gate %sPolicyOptions (%s)." % (manager, ", ".join(sorted(options))),
             "Take featureGates.%sPolicyOptions out, or leave the options out." % manager,
@@ -215,7 +191,7 @@ def _check_options_gates(options: Mapping[str, str], gates: Mapping[str, bool], 
     """The gate that each option needs for its stage."""
     for name in options:
         stage = stage_of(name, minor)
-        if stage in (ALPHA, BETA) and not _enabled(_gate(name, str(stage)), gates, minor):
+        if stage in (ALPHA, BETA) and not is_on(_gate(name, str(stage)), gates, minor):
             raise InvalidInput(
                 "The policy option %s of kubelet 1.%d needs the feature gate %s." % (name, minor, _gate(name, str(stage))),
                 "Set featureGates.%s: true, or leave the option out." % _gate(name, str(stage)),
@@ -274,8 +250,8 @@ def _check_cpu_manager(configuration: Mapping[str, Any], minor: int, machine: Op
     if configuration.get("cpuManagerPolicy") != "static":
         if options:
             raise InvalidInput(
-                "kubelet exits when CPU manager policy none has options (%s)." % ", ".join(sorted(options)),
-                "Choose policy static, or leave the options out.",
+                "cpuManagerPolicy is none, and kubelet exits on any cpuManagerPolicyOptions beside it (%s)." % ", ".join(sorted(options)),
+                "Choose cpuManagerPolicy: static, or take cpuManagerPolicyOptions out.",
             )
         return
     _known(options, {}, minor)
@@ -335,7 +311,7 @@ def _check_swap(configuration: Mapping[str, Any], minor: int) -> None:
     """memorySwap, which has one field."""
     given = (configuration.get("memorySwap") or {}).get("swapBehavior")
     words = ("NoSwap", "LimitedSwap") if minor >= 30 else ("LimitedSwap", "UnlimitedSwap")
-    if given and not _enabled("NodeSwap", configuration.get("featureGates") or {}, minor):
+    if given and not is_on("NodeSwap", configuration.get("featureGates") or {}, minor):
         raise InvalidInput(
             "memorySwap.swapBehavior is given, and kubelet 1.%d refuses it without the feature gate NodeSwap." % minor,
             "Leave it out, or set featureGates.NodeSwap: true.",
@@ -392,7 +368,10 @@ def _check_reservations(configuration: Mapping[str, Any]) -> None:
     if cpus:
         if not re.match(r"\d+(-\d+)?(,\d+(-\d+)?)*\Z", cpus, re.ASCII):
             raise InvalidInput('reservedSystemCPUs is "%s", which is no list of CPUs.' % cpus, 'Write one like "0,8-11".')
-        CpuSet.parse(cpus)
+        try:
+            CpuSet.parse(cpus)
+        except InvalidInput as error:
+            raise InvalidInput("reservedSystemCPUs can't be: %s" % error.problem, error.remedy) from None
         for name in ("systemReservedCgroup", "kubeReservedCgroup"):  # A21
             if configuration.get(name):
                 raise InvalidInput(
@@ -503,7 +482,9 @@ def _check_memory_manager(configuration: Mapping[str, Any], machine: Optional[Ma
             "Make them equal, or leave gpufleet_reserved_memory out and let the plan divide it.",
         )
     if total == 0:
-        raise InvalidInput("kubelet's memory manager Static needs a reservation of memory.", "Set gpufleet_system_reserved.memory.")
+        raise InvalidInput(
+            "memoryManagerPolicy is Static, and kubelet needs a reservation of memory for it.", "Set gpufleet_system_reserved.memory."
+        )
     for node, amount in found.items() if machine else ():
         memory, hugepages = machine.numa_nodes[node] if machine else (0, 0)
         if amount > max(memory - hugepages, 0):  # kubelet's unsigned arithmetic would wrap

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .cpuset import CpuSet, union
-from .kubelet_state_format import CPU, MEMORY, Block, NodeState, State, Unusable, parse
+from .feature_gates import is_on
+from .kubelet_state_format import CPU, MEMORY, Block, NodeState, State, Unusable, WrongChecksum, parse
 from .quantity import format_bytes, parse_bytes
 
+# The oldest kubelet whose own files have proven our checksums. To remove a file of an older one for its checksum alone might be our slip.
+CHECKSUM_MINOR = 34
 POLICY_FIELDS = {CPU: ("cpuManagerPolicy", "none"), MEMORY: ("memoryManagerPolicy", "None")}
 
 _UINT64 = (1 << 64) - 1
@@ -42,16 +45,21 @@ class Machine:
 
 
 def stale_because(manager: str, text: str, configuration: Mapping[str, Any], machine: Machine, minor: int) -> Optional[str]:
-    """Why kubelet would not start on this file ("it is of policy none, and static is configured"); None when it would.
+    """Why kubelet would not start on this file ("it is of policy none, and static is configured"); None when it would. A checksum that
+    doesn't fit is a reason from CHECKSUM_MINOR on only; before, it is not checked.
 
     :param manager: the file's name, cpu_manager_state or memory_manager_state
     :param configuration: the fields of KubeletConfiguration that are in force in the end
     :param minor: of the kubelet that is to read it
     """
     policy = policy_of(manager, configuration)
-    pod_level = minor >= 36 and (configuration.get("featureGates") or {}).get("PodLevelResourceManagers") is True
+    pod_level = is_on("PodLevelResourceManagers", configuration.get("featureGates"), minor)
     try:
         state = parse(manager, text, minor, pod_level)
+    except WrongChecksum as wrong:
+        if minor >= CHECKSUM_MINOR:
+            return str(wrong)
+        state = wrong.state
     except Unusable as unusable:
         return str(unusable)
     if state.form == "v1" and state.cpus:

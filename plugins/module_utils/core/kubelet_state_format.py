@@ -7,7 +7,8 @@ one decoder reads JSON by them, as encoding/json does, and one printer prints th
 with the whole state (``data``) inside the file; what older kubelets read stands beside it.
 
 Sources, read at v1.28.0, v1.32.0, v1.34.4, v1.35.4, v1.36.3 and v1.37.2: pkg/kubelet/cm/{cpumanager,memorymanager}/state (checkpoint.go,
-state_checkpoint.go), pkg/kubelet/checkpointmanager/checksum, k8s.io/utils/dump.
+state_checkpoint.go), pkg/kubelet/checkpointmanager/checksum, k8s.io/utils/dump. What kubelet 1.34 to 1.37 wrote proves the sums
+(tests/oracle/golden/state).
 """
 
 from __future__ import annotations
@@ -25,6 +26,14 @@ MANAGERS = (CPU, MEMORY)
 
 class Unusable(Exception):
     """A file that kubelet can't read; the text says why, as the end of a sentence."""
+
+
+class WrongChecksum(Unusable):
+    """A file that kubelet doesn't take for its checksum alone; ``state`` is what it would read."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__("it is damaged: its checksum doesn't fit")
+        self.state = state
 
 
 @dataclass(frozen=True)
@@ -234,7 +243,7 @@ def _checked(form: _Form, content: Mapping[str, Any]) -> Dict[str, Any]:
     value = dict(_decode(form.type, content, made=True))
     found = value["Checksum"]
     if not (form.without and found == 0) and found not in _sums(form, value):
-        raise Unusable("it is damaged: its checksum doesn't fit")
+        raise WrongChecksum(_state(form.form, value))
     return value
 
 

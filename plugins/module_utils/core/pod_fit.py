@@ -85,7 +85,8 @@ def predict(question: Question) -> Dict[str, Any]:
     before, fits = state, []
     for pod in pods:
         verdict, after = admit(node, state, pod)
-        fits.append((pod, Fit(verdict, change(node, state, pod, verdict), scheduler(node, state, pod))))
+        answers = _Answers(node, state, pod, verdict)
+        fits.append((pod, Fit(verdict, change(answers), scheduler(answers))))
         state = start(node, after, pod) if question.in_turn else before
     return {
         "pods": [_pod_answer(topology, pod, fit) for pod, fit in fits],
@@ -158,20 +159,40 @@ def _busy(topology: Topology, free: Iterable[Any]) -> List[Device]:
 # --- what would have to change, and what others would do ----------------------------------------------------------------------------------
 
 
-def scheduler(node: Node, state: State, pod: Pod) -> Dict[str, str]:
+class _Answers:
+    """kubelet's answers to one pod: the verdict, and what it would be under other settings or on the empty node, each asked for once."""
+
+    def __init__(self, node: Node, state: State, pod: Pod, verdict: Verdict) -> None:
+        self.node, self.state, self.pod, self.verdict = node, state, pod, verdict
+        self._known = {self._key(node, False): verdict}
+
+    @staticmethod
+    def _key(node: Node, empty: bool) -> Tuple[str, str, bool, bool]:
+        return node.policy.name, node.scope, node.memory is None, empty
+
+    def of(self, node: Node, empty: bool = False) -> Verdict:
+        """The answer of this node under other settings (``_under``, ``_other_settings``)."""
+        key = self._key(node, empty)
+        if key not in self._known:
+            self._known[key] = admit(node, node.empty() if empty else self.state, self.pod)[0]
+        return self._known[key]
+
+
+def scheduler(answers: _Answers) -> Dict[str, str]:
     """What a topology-aware scheduler does with the pod: required alignment it waits for, without preferred alignment the pod runs too.
 
     Answers: "runs", "degraded" (runs, but not aligned), "pending" (would run on the empty node), "never".
     """
-    if _lacking(node, pod):
+    if _lacking(answers.node, answers.pod):
         return {"required": "never", "preferred": "never"}
-    strict, loose = (_under(node, policy) for policy in (admission_topology.RESTRICTED, admission_topology.BEST_EFFORT))
-    if admit(strict, state, pod)[0].admitted:
+    strict, loose = (_under(answers.node, policy) for policy in (admission_topology.RESTRICTED, admission_topology.BEST_EFFORT))
+    if answers.of(strict).admitted:
         return {"required": "runs", "preferred": "runs"}
-    required = "pending" if admit(strict, node.empty(), pod)[0].admitted else "never"
-    if admit(loose, state, pod)[0].admitted:
-        return {"required": required, "preferred": "degraded"}
-    return {"required": required, "preferred": "pending" if admit(loose, node.empty(), pod)[0].admitted else "never"}
+    # The two agree on the NUMA nodes, and best-effort takes them in any case: what it refuses on the empty node restricted refuses, too.
+    degraded = answers.of(loose).admitted
+    ever = degraded or answers.of(loose, empty=True).admitted
+    required = "pending" if ever and answers.of(strict, empty=True).admitted else "never"
+    return {"required": required, "preferred": "degraded" if degraded else "pending" if ever else "never"}
 
 
 def _lacking(node: Node, pod: Pod) -> List[str]:
@@ -183,8 +204,9 @@ def _under(node: Node, policy: str) -> Node:
     return dataclasses.replace(node, policy=dataclasses.replace(node.policy, name=policy))
 
 
-def change(node: Node, state: State, pod: Pod, verdict: Verdict) -> str:
+def change(answers: _Answers) -> str:
     """What would have to change for the pod to be admitted and get all that it asks for, in a sentence or two; "" where it does."""
+    node, pod, verdict = answers.node, answers.pod, answers.verdict
     if verdict.admitted:
         words = "kubelet doesn't look at %s, which this node isn't known to have: name it in devices, or ask a node that has it."
         return words % ", ".join(_lacking(node, pod)) if _lacking(node, pod) else ""
@@ -196,11 +218,11 @@ def change(node: Node, state: State, pod: Pod, verdict: Verdict) -> str:
         if odd:
             count = odd.requests[CPU] // 1000
             return "Let %s ask for %d CPUs or %d." % (odd.name, count - count % per_core, count - count % per_core + per_core)
-    if admit(node, node.empty(), pod)[0].admitted:
+    if answers.of(node, empty=True).admitted:
         what = "the sums allow it" if verdict.reason.startswith(OUT_OF) else "enough is free together"
-        return "It fits the empty node: other pods have to end until %s. Free now: %s." % (what, _free_words(node, state))
+        return "It fits the empty node: other pods have to end until %s. Free now: %s." % (what, _free_words(node, answers.state))
     for words, other in _other_settings(node):
-        answer = admit(other, state, pod)[0]
+        answer = answers.of(other)
         if answer.admitted:
             return "With %s kubelet would admit it, %s." % (words, _where(other, answer))
     if verdict.reason.startswith(OUT_OF):

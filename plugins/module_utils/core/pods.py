@@ -108,7 +108,7 @@ def combined(parts: List[Tuple[str, Amounts]]) -> Dict[str, int]:
                 sidecars[name] = sidecars.get(name, 0) + amount
         if kind != "app":
             own = amounts if kind == "init" else _NOTHING
-            for name in {*own, *sidecars}:
+            for name in {**own, **sidecars}:
                 peak[name] = max(peak.get(name, 0), own.get(name, 0) + sidecars.get(name, 0))
     return {name: max(long_running.get(name, 0), peak.get(name, 0)) for name in {**long_running, **peak}}
 

@@ -204,10 +204,16 @@ def test_a_pod_whose_containers_leave_nothing_to_share_is_refused() -> None:
     assert run(where, one)[0].reason == "EmptyPodSharedPoolError"
 
 
-def test_pod_level_resources_need_their_gate() -> None:
-    where = node(SMALL, featureGates={"PodLevelResources": False})
+@pytest.mark.parametrize("gates", [{"PodLevelResources": False}, {"AllBeta": False}])
+def test_pod_level_resources_need_their_gate(gates: dict[str, bool]) -> None:
+    where = node(SMALL, featureGates=gates)
     one = containers(("app", "main", 2, "1Gi"), resources={"limits": {"cpu": "4", "memory": "4Gi"}})
     assert run(where, one)[0].reason == "PodLevelResourcesNotSupported"
+
+
+@pytest.mark.parametrize(("minor", "gates", "managed"), [(36, {"AllAlpha": True}, True), (37, {"AllBeta": True}, True), (37, {}, False)])
+def test_pods_as_a_whole_are_managed_under_the_gates_of_a_stage(minor: int, gates: dict[str, bool], managed: bool) -> None:
+    assert node(SMALL, minor=minor, featureGates=gates).pod_managers == managed
 
 
 def test_hints_of_devices_name_only_their_numa_nodes_since_1_36() -> None:  # B8

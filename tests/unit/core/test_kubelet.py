@@ -269,5 +269,5 @@ def test_a_drop_in_that_comes_after_ours_is_somebody_elses() -> None:
 
 def test_flags_are_part_of_what_kubelet_would_refuse() -> None:
     kubelet = Kubelet("plain", "kubelet.service", "1.34.4", config_file=PATH, flags={"cpu-manager-policy": "none"})
-    with pytest.raises(InvalidInput, match="exits when CPU manager policy none has options"):
+    with pytest.raises(InvalidInput, match="cpuManagerPolicy is none, and kubelet exits on any cpuManagerPolicyOptions"):
         artifacts({"kubelet": section(kubelet)}, NOTHING)

@@ -61,12 +61,13 @@ BAD = [
     (options(full_pcpus="true"), 'not a known policy option of kubelet. Did you mean "full-pcpus-only"?'),
     (options(full_pcpus_only="yes"), 'is "yes", which kubelet can\'t read'),
     ({**options(align_by_socket="true"), "topologyManagerPolicy": "single-numa-node"}, "align-by-socket under the topology policy"),
-    ({**GOOD, "cpuManagerPolicy": "none"}, "exits when CPU manager policy none has options"),
+    ({**GOOD, "cpuManagerPolicy": "none"}, "cpuManagerPolicy is none, and kubelet exits on any cpuManagerPolicyOptions"),
     ({**GOOD, "reservedSystemCPUs": ""}, "needs a reservation of CPUs"),  # A20
     ({**GOOD, "reservedSystemCPUs": "", "kubeReserved": {"memory": "1Gi"}}, "needs a reservation of CPUs"),
     ({**GOOD, "systemReservedCgroup": "/system.slice"}, "together with systemReservedCgroup"),  # A21
     ({**GOOD, "reservedSystemCPUs": "0,x"}, 'reservedSystemCPUs is "0,x", which is no list of CPUs'),
     ({**GOOD, "reservedSystemCPUs": "", "kubeReserved": {"cpu": "0"}}, "needs a reservation of CPUs"),
+    ({**GOOD, "reservedSystemCPUs": "8-4"}, 'reservedSystemCPUs can\'t be: The range "8-4"'),
     ({**GOOD, "kubeReserved": {"hugepages-2Mi": "10Mi"}}, "kubeReserved holds hugepages-2Mi, which kubelet can't reserve"),  # B1
     ({**GOOD, "systemReserved": {"memory": "1 Gi"}}, 'systemReserved.memory is "1 Gi", which is not a Kubernetes quantity'),
     ({**GOOD, "systemReserved": {"memory": "-1Gi"}}, "which is negative"),

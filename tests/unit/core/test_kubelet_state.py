@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from kubelet_states import cpu_state, memory_state, sealed
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state import Machine, NodeMemory, holders, stale_because
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state import (
+    CHECKSUM_MINOR,
+    Machine,
+    NodeMemory,
+    holders,
+    stale_because,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state_format import (
     CPU,
     MANAGERS,
@@ -163,12 +169,42 @@ def test_pod_level_entries_are_beyond_older_kubelets(manager: str, content: dict
             parse(manager, text, minor, gate)
 
 
+@pytest.mark.parametrize(
+    ("minor", "gates", "starts"),
+    [
+        (36, {"PodLevelResourceManagers": True}, True),
+        (36, {"AllAlpha": True}, True),
+        (36, {"AllAlpha": True, "PodLevelResourceManagers": False}, False),
+        (36, {"AllBeta": True}, False),
+        (37, {"AllBeta": True}, True),
+        (37, {}, False),
+    ],
+)
+def test_pod_level_entries_with_the_gates_of_a_stage(minor: int, gates: dict[str, bool], starts: bool) -> None:
+    content = {"policyName": "static", "defaultCpuSet": "0-3", "podEntries": {"p": {"cpuSet": "4-7"}}}
+    text = sealed(CPU, content, minor, pod_level=True)
+    assert (cpu_stale(text, minor, reservedSystemCPUs="0", featureGates=gates) is None) == starts
+
+
 def test_a_real_kubelet_s_pod_entries() -> None:
     """Written by kubelet 1.37's own code."""
     text = '{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"p":{"cpuSet":"4-5"}},"checksum":%d}'
     own = checksum(CPU, text % 0, 36, pod_level=True)[0]
     assert parse(CPU, text % own, 37).pod_cpus == {"p": CpuSet.parse("4-5")}
     assert parse(CPU, text % 3101907233, 37) is not None
+
+
+@pytest.mark.parametrize("minor", range(28, 38))
+def test_a_checksum_counts_where_files_of_that_kubelet_have_proven_it(minor: int) -> None:
+    cpus = '{"policyName":"static","defaultCpuSet":"0-7","checksum":1}'
+    memory = json.dumps({**json.loads(memory_state(NODES, RESERVED, minor)), "checksum": 1, "data": "", "dataChecksum": 0})
+    for reason in (cpu_stale(cpus, minor), memory_stale(memory, minor)):
+        assert reason == (None if minor < CHECKSUM_MINOR else "it is damaged: its checksum doesn't fit")
+    # What needs no checksum to be told is a reason for all of them.
+    assert cpu_stale(cpus.replace("0-7", "0-7x"), minor) and cpu_stale(cpus[:-1], minor)
+    if minor < CHECKSUM_MINOR:
+        assert cpu_stale(cpus.replace("0-7", "0-3"), minor, reservedSystemCPUs="0") == "it is for CPUs 0-3, and kubelet would divide 0-7"
+        assert holders(CPU, cpus, minor) is None  # any pod may hold CPUs by such a file
 
 
 def test_containers_by_id_are_of_the_past() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state import Machine, stale_because
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state import CHECKSUM_MINOR, Machine, stale_because
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state_format import MANAGERS, Unusable, checksum, parse
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_tables import NEWEST_MINOR
 from ansible_collections.gpufleet.node.plugins.module_utils.host.kubelet_state import read_machine
 from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root
 from machines.build import build
@@ -36,8 +37,8 @@ def machine(path: Path, node: str) -> Machine:
         return read_machine(Root(str(build(described, folder / "root"))))
 
 
-def test_the_newest_is_there() -> None:
-    assert any(path.name == "v1.37.json.gz" for path in GOLDEN)
+def test_each_kubelet_is_there_whose_checksum_counts() -> None:
+    assert [golden(path)["minor"] for path in GOLDEN] == list(range(CHECKSUM_MINOR, NEWEST_MINOR + 1))
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.name)
@@ -65,7 +66,7 @@ def test_checksums(path: Path) -> None:
             if ":" in case or not files.get(manager):
                 continue
             minor = int(case.split()[0].partition(".")[2])
-            content, pod_level = json.loads(files[manager]), files["node"] == "pods as a whole" and minor == 36
+            content, pod_level = json.loads(files[manager]), files["node"].startswith("pods as a whole") and minor == 36
             own = (content["checksum"], *([content["dataChecksum"]] if minor >= 37 else []))
             assert checksum(manager, files[manager], minor, pod_level) == own, (case, manager)
             seen += 1

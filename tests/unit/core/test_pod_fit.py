@@ -121,6 +121,14 @@ def test_pods_come_in_turn_beside_those_that_run() -> None:
     assert reasons == [["", "TopologyAffinityError"], ["", ""]]
 
 
+def test_what_a_pod_asks_for_stands_in_its_own_order() -> None:
+    """The same in every process: a set would give another with each."""
+    names = ["example.com/" + letter for letter in "qhzbmxad"]
+    starter, main = {"name": "i", "resources": {"limits": dict.fromkeys(names, 1)}}, {"name": "a"}
+    (pod,) = ask(reference(), {"metadata": {"name": "p"}, "spec": {"initContainers": [starter], "containers": [main]}})["pods"]
+    assert pod["asks_for"] == ", ".join("1 " + name for name in names)
+
+
 def test_a_deployment_is_judged_by_its_template() -> None:
     container = {"name": "a", "resources": {"limits": {"cpu": 16, "memory": "64Gi", "nvidia.com/gpu": 1}}}
     manifest = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container]}}}}

@@ -30,3 +30,4 @@ def test_each_answer_loads_its_own_code() -> None:
     assert "host.apply" in verdict and "host.topology" not in verdict
     assert not {"fractions", "difflib", "host.irq_program", "host.kubelet_state_program", "core.units"} & verdict
     assert not {"host.apply", "host.topology"} & loaded("edge.node_verify")
+    assert not {"core.kubelet_rules", "core.kubelet_gates"} & loaded("core.kubelet_state")

@@ -23,13 +23,14 @@ def _two(name: str, memory: str = "64Mi") -> dict[str, Any]:
 
 
 # A NUMA node has two cores of two threads; one core is reserved. Static pods are critical: where requests exceed what the node has, kubelet
-# says that it found no pod to preempt, which pod_fit doesn't predict, so here they don't.
+# looks for pods to end, and finds none among these. The last asks for all CPUs of the machine, none of its own, so that the sums decide.
 SPREAD = (
     _two("first"),
     static_pod("half-a-core", {"cpu": "1", "memory": "64Mi"}),
     static_pod("burstable", {"memory": "64Mi"}, limits=False),
     _two("second"),
     _two("one-too-many"),
+    static_pod("beyond-the-sums", {"cpu": "8"}, limits=False),
 )
 ALIGNED = (
     static_pod("across", {"cpu": "4", "memory": "64Mi"}),

@@ -113,8 +113,8 @@ class RealNode(Node):
         return time.monotonic() - begin
 
     def ask(self, pods: Sequence[Mapping[str, Any]] = (), **variables: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The plan, and what pod_fit says of pods that come one after the other."""
-        played = self.play(str(ASK), handed_over=str(RESULTS), pods=list(pods), **variables)
+        """The plan, and what pod_fit says of static pods that come one after the other."""
+        played = self.play(str(ASK), handed_over=str(RESULTS), pods=[_from_file(pod) for pod in pods], **variables)
         assert played.status == 0, played.output
         said = json.loads((RESULTS / f"{self.machine.name}.json").read_text())
         return said["plan"], said["fit"]
@@ -133,6 +133,11 @@ class RealNode(Node):
         seen = self.until_seen(lambda witnesses: not witnesses.pods and not witnesses.states["cpu"].get("entries"), 180)
         assert not seen.pods and not seen.states["cpu"].get("entries"), seen
         return seen
+
+
+def _from_file(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """A static pod as kubelet has it once it has read the file: with its source, by which pod_fit tells such pods."""
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {"kubernetes.io/config.source": "file"}}}
 
 
 def static_pod(name: str, *containers: Mapping[str, str], limits: bool = True) -> dict[str, Any]:
