@@ -22,10 +22,12 @@ def test_tour(node: Any, figure: Figure) -> None:
     first = node.plan["profile"]
     second, third = (name for name in ("colocation", "aligned", "isolated") if name != first)
     seen = {first: _snapshot(node)}
+    former = first
     for profile in (second, third, first, third, second, first):
         run = node.play("site.yml", gpufleet_profile=profile)
         assert run.status == 0, run.output
-        assert run.changed, profile
+        assert run.changed or "isolated" not in (former, profile), profile  # the others may be alike without kubelet and services
+        former = profile
         if profile in seen:
             assert sorted(_snapshot(node) ^ seen[profile]) == [], profile
             figure(f"{profile} again, as before: {run.seconds:.0f} s")
