@@ -28,7 +28,8 @@ DRIFTS = (
     Drift("transparent hugepages", "echo never >/sys/kernel/mm/transparent_hugepage/enabled", "drift", "transparent hugepages enabled"),
     Drift(
         "an interrupt",
-        "i=$(ls /sys/class/net/e*/device/msi_irqs | head -1); echo 1 >/proc/irq/$i/smp_affinity_list",
+        # The timer would put it back within half a minute.
+        "systemctl stop gpufleet-irq.timer; i=$(ls /sys/class/net/e*/device/msi_irqs | head -1); echo 1 >/proc/irq/$i/smp_affinity_list",
         "drift",
         "/smp_affinity_list",
     ),
@@ -42,7 +43,8 @@ DRIFTS = (
     ),
     Drift(
         "irqbalance started",
-        "rm /etc/systemd/system/irqbalance.service; systemctl daemon-reload; systemctl start irqbalance",
+        # Halted at once: it is to be seen, and to leave the interrupt where it is.
+        "rm /etc/systemd/system/irqbalance.service; systemctl daemon-reload; systemctl start irqbalance; pkill -STOP irqbalance",
         "drift",
         "irqbalance is stopped",
     ),
