@@ -367,29 +367,28 @@ class _Admission:
         count = self._exclusive(container)
         if count and not self.left_alone:
             found.append(self._cpu_hints(count))
-        memory, requests = self.state.memory, self._memory_of(container)
-        if memory and requests and not self.left_alone:
-            hints = memory.hints(requests, self.memory_left)
-            found += [hints] if hints else []
-        return found
+        return found + self._memory_hints(self._memory_of(container), self.memory_left)
 
     def _pod_hints(self) -> List[Hints]:
         found = self._device_hints(self.pod.total_limits(), {})
         count = self._exclusive_of_pod()
         if count and not self.left_alone:
             found.append({} if self.managed_as_pod and self._cpu_pool_is_empty(count) else self._cpu_hints(count))
-        memory, requests = self.state.memory, self._memory_of_pod()
-        if memory and requests and not self.left_alone:
-            if self.managed_as_pod and self._memory_pool_is_empty(requests):
-                found.append({})
-            else:
-                hints = memory.hints(requests, {})
-                found += [hints] if hints else []
-        return found
+        requests = self._memory_of_pod()
+        if self.state.memory and self.managed_as_pod and self._memory_pool_is_empty(requests):
+            return [*found, {}]
+        return found + self._memory_hints(requests, {})
 
     def _cpu_hints(self, count: int) -> Hints:
         node = self.node
         return admission_cpu.hints(node.cpus, self.state.shared & ~node.reserved, self.cpus_left, count, node.options.by_socket)
+
+    def _memory_hints(self, requests: Amounts, left: Mapping[int, Amounts]) -> List[Hints]:
+        """The same hints for each kind of memory: where no set is preferred, kubelet combines different ones of several kinds."""
+        if self.state.memory is None or self.left_alone or not requests:
+            return []
+        hints = self.state.memory.hints(requests, left)
+        return [hints] * len(requests) if hints else []
 
     def _device_hints(self, limits: Amounts, left: Mapping[str, Mapping[int, int]]) -> List[Hints]:
         node = self.node
