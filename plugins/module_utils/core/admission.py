@@ -375,7 +375,7 @@ class _Admission:
         if count and not self.left_alone:
             found.append({} if self.managed_as_pod and self._cpu_pool_is_empty(count) else self._cpu_hints(count))
         requests = self._memory_of_pod()
-        if requests and self.managed_as_pod and self._memory_pool_is_empty(requests):
+        if self.state.memory and requests and self.managed_as_pod and self._memory_pool_is_empty(requests):
             return [*found, {}]
         return found + self._memory_hints(requests, {})
 
