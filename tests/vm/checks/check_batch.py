@@ -13,8 +13,7 @@ Figure = Callable[[str], None]
 SLICE = "/sys/fs/cgroup/gpufleet.slice/gpufleet-batch.slice"
 WANTED = "/run/busy"  # nodes.yml: the service computes while it is there
 LEFT_WITHIN = 5  # seconds
-ATTEMPTS = 3  # the machine is emulated on cores that others may use
-SLOW = 0.8  # seconds that Python takes to start and load a little; on idle cores it is 0.6
+SLOW = 0.8  # seconds that Python takes to start and load a little; on an emulated machine on idle cores it is 0.6
 STATE = "/var/lib/kubelet/cpu_manager_state"
 # Where a job that always computes has been in the last moment, 20 times.
 WHERE = "for i in $(seq 20); do ps -o psr= -C sha256sum; sleep 0.1; done | sort -u"
@@ -46,19 +45,17 @@ def test_exclusive_cpus(node: Any, figure: Figure) -> None:
     """They leave CPUs that kubelet's CPU manager gives to a pod, and come back when the pod is gone"""
     online, pool = (CpuSet.parse(node.plan["cpus"][name]) for name in ("online", "pool"))
     given = CpuSet([max(pool)])
-    for _attempt in range(ATTEMPTS):
-        _write_state(node, online - given, given)
-        seconds = _until_slice_has(node, pool - given)
-        used = CpuSet(int(cpu) for cpu in node.run(WHERE).split())
-        assert used and used <= pool - given
-        figure(f"CPU {given} left after {seconds:.1f} s, seen on {used}")
-        _write_state(node, online, CpuSet())
-        figure(f"back after {_until_slice_has(node, pool):.1f} s")
-        if seconds <= LEFT_WITHIN:
-            return
+    _write_state(node, online - given, given)
+    seconds = _until_slice_has(node, pool - given)
+    used = CpuSet(int(cpu) for cpu in node.run(WHERE).split())
+    assert used and used <= pool - given
+    figure(f"CPU {given} left after {seconds:.1f} s, seen on {used}")
+    _write_state(node, online, CpuSet())
+    figure(f"back after {_until_slice_has(node, pool):.1f} s")
     start = float(node.run("s=$(date +%s.%N); python3 -c 'import argparse, json, subprocess'; awk \"BEGIN {print $(date +%s.%N) - $s}\""))
-    assert start > SLOW, f"in none of {ATTEMPTS} attempts they had left within {LEFT_WITHIN} s"
-    pytest.skip(f"{seconds:.1f} s at last, on a machine where Python alone takes {start:.1f} s to start: others use its cores")
+    if seconds > LEFT_WITHIN and start > SLOW:
+        pytest.skip(f"they left after {seconds:.1f} s, on a machine where Python alone takes {start:.1f} s to start: too slow to tell")
+    assert seconds <= LEFT_WITHIN
 
 
 def _write_state(node: Any, default: CpuSet, given: CpuSet) -> None:
