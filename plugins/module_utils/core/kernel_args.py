@@ -249,6 +249,7 @@ def _check_cpus(sets: Dict[str, CpuSet], kernel: Version) -> None:
     isolcpus, nohz_full = sets.get("isolcpus"), sets.get("nohz_full")
     if isolcpus and nohz_full and isolcpus != nohz_full and kernel < ISOLATIONS_MAY_DIFFER_SINCE:
         raise InvalidInput(
-            "isolcpus names the CPUs %s and nohz_full %s, and kernels before 5.18 ignore one of them then." % (isolcpus, nohz_full),
+            "isolcpus names the CPUs %s and nohz_full %s, and kernels before %d.%d ignore one of them then."
+            % (isolcpus, nohz_full, *ISOLATIONS_MAY_DIFFER_SINCE),
             "Give both the same CPU list.",
         )
