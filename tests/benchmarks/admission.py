@@ -4,8 +4,8 @@
 
 A prediction is what gpufleet.node.pod_fit answers to a question about one pod, on a node where another runs: kubelet's verdict, what would
 have to change, what a scheduler would do. Facts and configuration are values in memory, and nothing is kept from one question to the next.
-One pod is admitted, another refused; the slower of the two counts, under the slowest of three configurations. What kubelet's answer alone
-takes of that (hints, allocation and sums) is shown beside it.
+The figure is the mean over pods that are admitted or refused for each reason, under the slowest of three configurations. Beside it: the
+pod that takes longest, and what kubelet's answer alone takes (hints, allocation and sums).
 """
 
 from __future__ import annotations
@@ -37,7 +37,16 @@ CONFIGURATIONS = {
 
 
 THERE = {"name": "there", "cpus": 16, "memory": "100Gi", "gpus": 1}
-ADMITTED, REFUSED = ({"name": "asks", "cpus": cpus, "memory": "128Gi", "gpus": 2} for cpus in (60, 400))
+PODS = {
+    "small": {"cpus": 60, "memory": "128Gi", "gpus": 2},
+    "odd": {"cpus": 61, "memory": "128Gi", "gpus": 2},
+    "across NUMA nodes": {"cpus": 200, "memory": "128Gi", "gpus": 2},
+    "all GPUs, and one isn't free": {"cpus": 60, "memory": "128Gi", "gpus": 8},
+    "all CPUs, and some aren't free": {"cpus": 376, "memory": "128Gi", "gpus": 2},
+    "more memory than is free": {"cpus": 60, "memory": "2000Gi"},
+    "more than the node has": {"cpus": 400, "memory": "128Gi", "gpus": 2},
+    "burstable": {"cpus": 60, "memory": "128Gi", "qos": "Burstable"},
+}
 
 
 def configuration(fields: dict[str, object]) -> dict[str, object]:
@@ -62,8 +71,7 @@ def _round(work: Callable[[], object]) -> float:
 
 def prediction(fields: dict[str, object], pod: dict[str, object]) -> float:
     """The time of a question about one pod."""
-    question = Question(reference(), configuration(fields), "1.37.0", [pod], running=[THERE])
-    assert predict(question)["pods"][0]["admitted"] == (pod is ADMITTED)
+    question = Question(reference(), configuration(fields), "1.37.0", [{"name": "asks", **pod}], running=[THERE])
     return milliseconds(lambda: predict(question))
 
 
@@ -71,19 +79,18 @@ def answer(fields: dict[str, object]) -> float:
     """The time of kubelet's answer alone."""
     node = node_of(reference(), configuration(fields), 37, {GPU: {0b01: 4, 0b10: 4}})
     _verdict, state = admit(node, node.empty(), parse_pod(THERE))
-    pod = parse_pod(ADMITTED)
+    pod = parse_pod({"name": "asks", **PODS["small"]})
     return milliseconds(lambda: admit(node, state, pod))
 
 
 def rows() -> list[Row]:
     """The slowest configuration."""
-    times = {
-        f"{name}; a pod that is {'admitted' if pod is ADMITTED else 'refused'}": prediction(fields, pod)
-        for name, fields in CONFIGURATIONS.items()
-        for pod in (ADMITTED, REFUSED)
-    }
-    slowest = max(times, key=lambda name: times[name])
+    times = {name: {pod: prediction(fields, asked) for pod, asked in PODS.items()} for name, fields in CONFIGURATIONS.items()}
+    means = {name: sum(of_pods.values()) / len(of_pods) for name, of_pods in times.items()}
+    slowest = max(means, key=lambda name: means[name])
+    mean, longest = means[slowest], max(times[slowest], key=lambda pod: times[slowest][pod])
     return [
-        Row("pod_fit: one prediction for 384 CPUs", times[slowest], LIMIT_MS, "ms", f"{1000 / times[slowest]:,.0f} a second; {slowest}"),
+        Row("pod_fit: one prediction for 384 CPUs", mean, LIMIT_MS, "ms", f"{1000 / mean:,.0f} a second; {slowest}"),
+        Row("pod_fit: the longest of them", times[slowest][longest], None, "ms", longest),
         Row("pod_fit: kubelet's answer of it", max(map(answer, CONFIGURATIONS.values())), None, "ms", "one pod that is admitted"),
     ]

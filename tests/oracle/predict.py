@@ -37,9 +37,11 @@ class Case:
 
 @dataclass
 class Prediction:
-    """Decisions, one for each pod that came; the first that isn't certain about devices, with the container; the first that never ends."""
+    """Decisions, one for each pod that came, and the numbers of some: about pods that ask for more than the node has; the first that isn't
+    certain about devices, with the container; the first that never ends."""
 
     decisions: list[Json] = field(default_factory=list)
+    beyond: list[int] = field(default_factory=list)
     uncertain: tuple[int, int] | None = None
     endless: int | None = None
 
@@ -74,6 +76,8 @@ def predict(case: Case, topology: Topology) -> Prediction:
         verdict, state = admission.admit(node, state, pod)
         number = len(prediction.decisions)
         prediction.decisions.append(as_oracle(verdict))
+        if admission.beyond(node, pod):
+            prediction.beyond.append(number)
         if verdict.admitted:
             pods[pod.name] = pod
             state = admission.start(node, state, pod)

@@ -241,6 +241,11 @@ def _eviction(memory: int, configuration: Mapping[str, Any]) -> int:
     return threshold_of({"evictionHard": hard}, memory)
 
 
+def beyond(node: Node, pod: Pod) -> List[str]:
+    """The resources of which the pod asks for more than the node has for all pods: no policy and no end of other pods lets it in."""
+    return list(_lack_of(node, {"pods": 1, **pod.total_requests(node.pod_level)}, {}))
+
+
 # --- what happens to pods -----------------------------------------------------------------------------------------------------------------
 
 
@@ -613,11 +618,7 @@ class _Admission:
         used = Counter({"pods": len(others)})
         for other in others:
             used.update(other.total_requests(node.pod_level))
-        lack = {}
-        for resource in sorted(wanted, key=lambda name: (name != "pods", name != CPU, name != MEMORY, name)):
-            free = node.allocatable.get(resource, 0) - used[resource]
-            if wanted[resource] and wanted[resource] > free and _is_counted(resource, node):
-                lack[resource] = wanted[resource] - free
+        lack = _lack_of(node, wanted, used)
         if not lack:
             return
         ended = victims(self.pod, others, lack, node.pod_level) if self.pod.critical else []
@@ -625,10 +626,20 @@ class _Admission:
             raise Refused(UNEXPECTED, "It is critical, and no pods can be ended that ask for enough: %s more." % describe(lack))
         if not ended:
             resource = next(iter(lack))
-            raise Refused(OUT_OF + resource, _lack(resource, wanted[resource], max(0, wanted[resource] - lack[resource])))
+            raise Refused(OUT_OF + resource, _lack_words(resource, wanted[resource], max(0, wanted[resource] - lack[resource])))
         for other in ended:
             self.ends.append(other.name)
             _without(self.state, other)
+
+
+def _lack_of(node: Node, wanted: Mapping[str, int], used: Mapping[str, int]) -> Amounts:
+    """How much more than what is left of the node is wanted, by resource in kubelet's order."""
+    lack = {}
+    for resource in sorted(wanted, key=lambda name: (name != "pods", name != CPU, name != MEMORY, name)):
+        free = node.allocatable.get(resource, 0) - used.get(resource, 0)
+        if wanted[resource] and wanted[resource] > free and _is_counted(resource, node):
+            lack[resource] = wanted[resource] - free
+    return lack
 
 
 def _is_counted(resource: str, node: Node) -> bool:
@@ -637,7 +648,7 @@ def _is_counted(resource: str, node: Node) -> bool:
     return resource in node.allocatable if extended else resource in ("pods", CPU, MEMORY) or resource.startswith(HUGEPAGES)
 
 
-def _lack(resource: str, wanted: int, free: int) -> str:
+def _lack_words(resource: str, wanted: int, free: int) -> str:
     if resource == "pods":
         return "As many pods run as kubelet's maxPods allows."
     return "%s asked for, and %s not yet asked for by other pods." % (describe({resource: wanted}), describe({resource: free}))

@@ -124,14 +124,13 @@ class _Taking:
 
     def take_caches(self) -> None:
         """Whole caches while the request is as large, then the first cache that has exactly enough whole cores for the rest."""
-        for cache in self.caches():
-            if self.needed >= self.cpus.per_cache:
-                self.take_whole(self.caches(), self.cpus.caches)
+        caches = self.caches()
+        if self.needed >= self.cpus.per_cache:
+            self.take_whole(caches, self.cpus.caches)
+        for cache in caches:
             if self.needed < 1:
                 return
             self.take_part_of(cache)
-            if self.needed < 1:
-                return
 
     def take_part_of(self, cache: int) -> None:
         """The lowest cores of a cache, if they are exactly what is needed."""

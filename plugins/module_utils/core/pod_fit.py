@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from . import admission_topology
-from .admission import AFFINITY, CRASHES, HANGS, OUT_OF, SMT, Node, Placement, State, Verdict, admit, node_of, start
+from .admission import AFFINITY, CRASHES, HANGS, OUT_OF, SMT, Node, Placement, State, Verdict, admit, beyond, node_of, start
 from .admission_machine import bits_of, popcount
 from .admission_memory import memory_of
 from .codec import to_json
@@ -183,7 +183,7 @@ def scheduler(answers: _Answers) -> Dict[str, str]:
 
     Answers: "runs", "degraded" (runs, but not aligned), "pending" (would run on the empty node), "never".
     """
-    if _lacking(answers.node, answers.pod):
+    if _lacking(answers.node, answers.pod) or beyond(answers.node, answers.pod):
         return {"required": "never", "preferred": "never"}
     strict, loose = (_under(answers.node, policy) for policy in (admission_topology.RESTRICTED, admission_topology.BEST_EFFORT))
     if answers.of(strict).admitted:
@@ -212,6 +212,8 @@ def change(answers: _Answers) -> str:
         return words % ", ".join(_lacking(node, pod)) if _lacking(node, pod) else ""
     if verdict.reason in (HANGS, CRASHES):
         return "Choose another configuration for this machine: no kubelet of this version survives such a pod."
+    for resource in beyond(node, pod):
+        return "The node has %s for pods altogether." % describe({resource: node.allocatable.get(resource, 0)})
     if verdict.reason == SMT:
         per_core = node.cpus.per_core
         odd = next((one for one in pod.containers if one.requests.get(CPU, 0) // 1000 % per_core), None)
@@ -225,10 +227,6 @@ def change(answers: _Answers) -> str:
         answer = answers.of(other)
         if answer.admitted:
             return "With %s kubelet would admit it, %s." % (words, _where(other, answer))
-    if verdict.reason.startswith(OUT_OF):
-        resource = verdict.reason[len(OUT_OF) :]
-        amount = node.allocatable.get(resource, 0)
-        return "The node has %s for pods altogether." % (describe({resource: amount}) or "none")
     if verdict.reason == AFFINITY:
         return "No state of this node fits it under this policy: ask for less, or for what one NUMA node has."
     return "Not even the empty node fits it: ask for less."

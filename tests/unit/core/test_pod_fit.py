@@ -104,6 +104,8 @@ def test_no_order_of_start_makes_memory(capacity: dict[int, int], sizes: list[tu
             "With topologyManagerPolicy best-effort kubelet would admit it, across",
         ),
         ({"cpus": 900, "memory": "1Gi", "qos": "Burstable"}, {}, "380 CPUs for pods altogether"),
+        ({"cpus": 401, "memory": "1Gi"}, {"topologyManagerPolicy": "single-numa-node"}, "380 CPUs for pods altogether"),
+        ({"cpus": 2, "memory": "1Gi", "resources": {"hugepages-1Gi": "4Gi"}}, {}, "0 hugepages-1Gi for pods altogether"),
     ],
 )
 def test_what_would_have_to_change(pod: Any, over: Any, part: str) -> None:

@@ -56,6 +56,8 @@ def test_we_decide_as_kubelet(machine: int) -> None:
         prediction = predict(case, topology)
         at = difference(prediction, decisions)
         assert at is None, (case, comparable(prediction.decisions[at]), comparable(decisions[at]))
+        beyond = [decision for number, decision in enumerate(decisions) if number in prediction.beyond]
+        assert not any(decision["admitted"] for decision in beyond), case
 
 
 def test_the_sample_has_all_kinds_of_answers() -> None:
