@@ -17,7 +17,7 @@ import urllib.request
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator
 
 from machine import CACHE, KEY, Machine, progress, say
 
@@ -90,9 +90,8 @@ RECIPES = {
 }
 
 
-def image(name: str, recipe: Optional[Recipe] = None) -> Path:
-    """The image of a recipe (of RECIPES, if none is given), built now if the cache hasn't got it."""
-    recipe = recipe or RECIPES[name]
+def image(name: str, recipe: Recipe) -> Path:
+    """The image of a recipe, built now if the cache hasn't got it."""
     key = _key()
     path = _path(name, recipe, key)
     if not path.exists():
@@ -102,12 +101,12 @@ def image(name: str, recipe: Optional[Recipe] = None) -> Path:
     return path
 
 
-def obtainable(name: str) -> bool:
-    """Whether the image of a recipe of RECIPES is in the cache, or can be made: its packages are there, or Debian's mirror answers."""
-    if _path(name, RECIPES[name], _key()).exists() or _archive(RECIPES[name]).exists():
+def obtainable(name: str, recipe: Recipe) -> bool:
+    """Whether the image of a recipe is in the cache, or can be made: its packages are there, or Debian's mirror answers."""
+    if _path(name, recipe, _key()).exists() or _archive(recipe).exists():
         return True
     try:
-        with urllib.request.urlopen(f"{MIRROR}/dists/{RECIPES[name].release}/Release", timeout=60):
+        with urllib.request.urlopen(f"{MIRROR}/dists/{recipe.release}/Release", timeout=60):
             return True
     except OSError:
         return False
