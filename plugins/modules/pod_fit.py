@@ -30,7 +30,9 @@ options:
     elements: dict
     default: []
   free:
-    description: What is free, where more runs than O(running) says.
+    description:
+      - What no pod has, where more runs than O(running) says. Pods of O(running) have some of the rest, others have all of what they leave.
+      - How much memory others have can't be said here. Give pods as O(running) where it matters.
     type: dict
     suboptions:
       gpus:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import admission_topology
 from .admission import AFFINITY, CRASHES, HANGS, OUT_OF, SMT, Node, Placement, State, Verdict, admit, beyond, node_of, start
@@ -18,16 +18,15 @@ from .admission_machine import bits_of, popcount
 from .admission_memory import memory_of
 from .codec import to_json
 from .cpuset import CpuSet, union
-from .errors import InvalidInput, unknown_name
+from .errors import InvalidInput
 from .kubelet_version import minor_of
 from .kubelet_view import as_kubelet
-from .pods import CPU, GPU, MEMORY, Container, Pod, describe, parse_pod
+from .pod_fit_node import as_found, devices_of, free_of, gpu_resource
+from .pods import CPU, MEMORY, Pod, describe, parse_pod
 from .quantity import format_bytes
 from .start_order import Job, start_orders
-from .topology import CPU_MEMORY, Device, Topology
+from .topology import CPU_MEMORY, Topology
 
-# Resources of GPU vendors' device plugins, by PCI vendor.
-RESOURCES = {"10de": GPU, "1002": "amd.com/gpu"}
 # Orders of start are told for so many pods; three have six orders.
 MAX_ORDERED = 3
 
@@ -45,9 +44,9 @@ class Fit:
 class Question:
     """What is asked. ``configuration``: the KubeletConfiguration that kubelet reads in the end; ``version`` like "1.34.4".
 
-    ``running`` pods are there already, in the order of their start. ``free``: what nobody else has, when pods are there that ``running``
-    doesn't tell: {"gpus": indexes or PCI addresses, "cpus": a cpulist}. ``devices``: counts by resource and NUMA node, over those of the
-    facts. ``in_turn``: each pod comes after those before it, not instead of them.
+    ``running`` pods are there already, in the order of their start. ``free``: what no pod has, these neither, when more are there than
+    ``running`` tells: {"gpus": indexes or PCI addresses, "cpus": a cpulist}. ``devices``: counts by resource and NUMA node, over those of
+    the facts. ``in_turn``: each pod comes after those before it, not instead of them.
     """
 
     topology: Topology
@@ -66,23 +65,15 @@ def predict(question: Question) -> Dict[str, Any]:
     :raises InvalidInput: names what can't be meant
     """
     topology = as_kubelet(question.topology)
-    node = node_of(topology, question.configuration, minor_of(question.version), _devices(topology, question.devices))
-    state = _with_others(node, node.empty(), topology, question.free)
-    gpu = next((RESOURCES[one.vendor] for one in topology.gpus if one.vendor in RESOURCES), GPU)
-    for index, value in enumerate(question.running):
-        pod = parse_pod(value, "running[%d]" % index, gpu)
-        verdict, state = admit(node, state, pod)
-        if not verdict.admitted:
-            raise InvalidInput(
-                "%s (running[%d]) can't run on this node beside the others: %s" % (pod.name, index, verdict.reason),
-                "Give the running pods in the order of their start, or say what is free instead.",
-            )
-        state = start(node, state, pod)
+    node = node_of(topology, question.configuration, minor_of(question.version), devices_of(topology, question.devices))
+    gpu = gpu_resource(topology)
+    running = [parse_pod(value, "running[%d]" % index, gpu) for index, value in enumerate(question.running)]
     pods = [parse_pod(value, "pods[%d]" % index, gpu) for index, value in enumerate(question.pods)]
-    twice = [key for key, count in Counter([*state.pods, *(pod.key for pod in pods)]).items() if count > 1]
+    twice = [key for key, count in Counter(pod.key for pod in [*running, *pods]).items() if count > 1]
     if twice:
         raise InvalidInput("There is more than one pod %s." % twice[0], "Give each pod a name of its own.")
-    before, fits = state, []
+    before = state = as_found(node, running, free_of(node, topology, question.free))
+    fits = []
     for pod in pods:
         verdict, after = admit(node, state, pod)
         answers = _Answers(node, state, pod, verdict)
@@ -93,67 +84,6 @@ def predict(question: Question) -> Dict[str, Any]:
         "free": _free(node, state),
         "start_orders": to_json(_orders(question, node, before, pods)),
     }
-
-
-# --- the question -------------------------------------------------------------------------------------------------------------------------
-
-
-def _devices(topology: Topology, given: Mapping[str, Mapping[Any, int]]) -> Dict[str, Dict[int, int]]:
-    """Devices by resource and NUMA nodes (a mask): the facts' GPUs, and what is given."""
-    devices: Dict[str, Dict[int, int]] = {}
-    for gpu in topology.gpus:
-        resource = RESOURCES.get(gpu.vendor)
-        if resource:
-            counts = devices.setdefault(resource, {})
-            counts[_mask(gpu)] = counts.get(_mask(gpu), 0) + 1
-    for resource, by_node in given.items():
-        devices[resource] = {}
-        for node, count in by_node.items():
-            mask = 0 if node in (None, "", -1, "-1", "None") else CpuSet.parse(str(node)).bits
-            devices[resource][mask] = devices[resource].get(mask, 0) + int(count)
-    return devices
-
-
-def _mask(gpu: Device) -> int:
-    return 0 if gpu.numa_node is None else 1 << gpu.numa_node
-
-
-def _with_others(node: Node, state: State, topology: Topology, free: Mapping[str, Any]) -> State:
-    """The node with somebody else's pod that has all CPUs and GPUs which aren't free."""
-    for name in free:
-        if name not in ("gpus", "cpus"):
-            raise unknown_name("thing that can be free", str(name), ("gpus", "cpus"))
-    state, key = state.copy(), "others"
-    requests: Counter[str] = Counter()
-    if free.get("cpus") is not None:
-        taken = state.shared & ~node.reserved & ~CpuSet.parse(str(free["cpus"])).bits
-        state.shared &= ~taken
-        state.cpus[key] = {key: taken}
-        requests[CPU] = popcount(taken) * 1000
-    if free.get("gpus") is not None:
-        for gpu in _busy(topology, free["gpus"]):
-            resource = RESOURCES.get(gpu.vendor, "")
-            if state.free_devices.get(resource, {}).get(_mask(gpu)):
-                state.free_devices[resource][_mask(gpu)] -= 1
-                requests[resource] += 1
-    if requests:
-        state.pods[key] = Pod(key, key, (Container(key, requests, requests),))
-    return state
-
-
-def _busy(topology: Topology, free: Iterable[Any]) -> List[Device]:
-    """The GPUs that aren't named. A number is nvidia-smi's index, or the position among the facts' GPUs where there is none."""
-    names = {str(name) for name in free}
-    known: Dict[str, Device] = {}
-    for position, gpu in enumerate(topology.gpus):
-        known.update({str(position if gpu.index is None else gpu.index): gpu, gpu.address: gpu})
-    for name in names:
-        if name not in known:
-            raise InvalidInput(
-                'free.gpus names "%s", and the facts have no such GPU.' % name, "Give indexes or PCI addresses: %s." % ", ".join(known)
-            )
-    named = {known[name].address for name in names}
-    return [gpu for gpu in topology.gpus if gpu.address not in named]
 
 
 # --- what would have to change, and what others would do ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import GIB, make_topology, reference
 
+from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.pod_fit import Question, predict
@@ -123,6 +125,44 @@ def test_pods_come_in_turn_beside_those_that_run() -> None:
     assert reasons == [["", "TopologyAffinityError"], ["", ""]]
 
 
+@pytest.mark.parametrize(
+    ("running", "pod", "free"),
+    [
+        ({"cpus": 16, "gpus": 4}, {"cpus": 16, "gpus": 4}, {"gpus": [4, 5, 6, 7]}),
+        ({"cpus": 16}, {"cpus": 6}, {"cpus": "17-23"}),
+        ({"cpus": 16}, {"cpus": 6}, {"cpus": "1-7"}),
+    ],
+)
+def test_running_pods_have_some_of_what_is_not_free(running: Any, pod: Any, free: Any) -> None:
+    topology = make_topology(packages=2, cores=48, threads=1, l3_cores=8, memory=512 * GIB, gpus_per_node=4)
+    running, pod = ({"name": name, "memory": "1Gi", **asked} for name, asked in (("a", running), ("b", pod)))
+    answer = ask(topology, pod, profile="aligned", running=[running], free=free)
+    assert [pod["reason"] for pod in answer["pods"]] == [""]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20).map(lambda cores: 2 * cores), st.integers(0, 3)), max_size=3),
+    st.none() | st.sets(st.integers(0, 7)),
+    st.none() | st.sets(st.integers(0, 63)),
+    st.sampled_from(sorted(PROFILES)),
+)
+def test_what_is_said_to_be_free_is_free(running: Any, gpus: Any, cpus: Any, profile: str) -> None:
+    """Whatever runs beside it: the pods of `running` have some of the rest, or the question can't be meant."""
+    topology = make_topology(packages=2, cores=16, memory=64 * GIB, gpus_per_node=4)
+    said = CpuSet(cpus) if cpus is not None else None
+    free = {**({"gpus": sorted(gpus)} if gpus is not None else {}), **({"cpus": said.to_list()} if said is not None else {})}
+    pods = [{"name": f"r{number}", "cpus": count, "memory": "1Gi", "gpus": many} for number, (count, many) in enumerate(running)]
+    try:
+        found = ask(topology, profile=profile, running=pods, free=free)["free"]
+    except InvalidInput as refused:
+        assert "can't run on" in refused.problem
+        return
+    if gpus is not None:
+        assert found["devices"] == {"nvidia.com/gpu": {str(node): sum(gpu // 4 == node for gpu in gpus) for node in (0, 1)}}
+    if said is not None:
+        assert CpuSet.parse(found["cpus"]) == said - CpuSet.parse("0,16,32,48")
+
+
 def test_what_a_pod_asks_for_stands_in_its_own_order() -> None:
     """The same in every process: a set would give another with each."""
     names = ["example.com/" + letter for letter in "qhzbmxad"]
@@ -147,14 +187,17 @@ def test_a_deployment_is_judged_by_its_template() -> None:
         ({"pods": [{"name": "a", "cpus": "four", "memory": "1Gi"}]}, "not a Kubernetes quantity"),
         ({"pods": [{"metadata": {"name": "a"}, "spec": {}}]}, "no containers"),
         ({"pods": [TRAIN, TRAIN]}, "more than one pod default/train"),
+        ({"pods": [], "running": [BATCH, BATCH]}, "more than one pod default/batch"),
         ({"pods": [], "running": [{**TRAIN, "cpus": 5}]}, "can't run on this node"),
+        ({"pods": [], "running": [TRAIN], "free": {"gpus": [7]}}, "train (running[0]) can't run on what free leaves"),
         ({"pods": [], "free": {"gpus": [9]}}, "no such GPU"),
+        ({"pods": [], "free": {"cpus": "1-3,500"}}, "holds CPUs 500"),
         ({"pods": [], "free": {"memory": "1Gi"}}, "not a known thing that can be free"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_remedy(question: Any, part: str) -> None:
     pods = question.pop("pods")
-    with pytest.raises(InvalidInput, match="(?s)" + part.replace("?", r"\?")) as refused:
+    with pytest.raises(InvalidInput, match=re.escape(part)) as refused:
         ask(reference(), *pods, **question)
     assert refused.value.remedy
 

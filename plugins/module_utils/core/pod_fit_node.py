@@ -1,0 +1,141 @@
+# Copyright: gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The node that pod_fit is asked about, as pods find it: its devices, what runs there, what others have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+
+from .admission import Node, State, admit, start
+from .admission_machine import popcount
+from .cpuset import CpuSet
+from .errors import InvalidInput, unknown_name
+from .pods import CPU, GPU, Container, Pod
+from .topology import Device, Topology
+
+# Resources of GPU vendors' device plugins, by PCI vendor.
+RESOURCES = {"10de": GPU, "1002": "amd.com/gpu"}
+
+
+def gpu_resource(topology: Topology) -> str:
+    """The resource that the node's own GPUs are of."""
+    return next((RESOURCES[one.vendor] for one in topology.gpus if one.vendor in RESOURCES), GPU)
+
+
+def devices_of(topology: Topology, given: Mapping[str, Mapping[Any, int]]) -> Dict[str, Dict[int, int]]:
+    """Devices by resource and NUMA nodes (a mask): the facts' GPUs, and what is given."""
+    devices: Dict[str, Dict[int, int]] = {}
+    for gpu in topology.gpus:
+        resource = RESOURCES.get(gpu.vendor)
+        if resource:
+            counts = devices.setdefault(resource, {})
+            counts[_mask(gpu)] = counts.get(_mask(gpu), 0) + 1
+    for resource, by_node in given.items():
+        devices[resource] = {}
+        for node, count in by_node.items():
+            mask = 0 if node in (None, "", -1, "-1", "None") else CpuSet.parse(str(node)).bits
+            devices[resource][mask] = devices[resource].get(mask, 0) + int(count)
+    return devices
+
+
+def _mask(gpu: Device) -> int:
+    return 0 if gpu.numa_node is None else 1 << gpu.numa_node
+
+
+@dataclass(frozen=True)
+class Free:
+    """What is said to be free: CPUs (a mask; None: nothing is said of them), devices by resource and NUMA nodes (those of which it is)."""
+
+    cpus: Optional[int]
+    devices: Mapping[str, Mapping[int, int]]
+
+    @property
+    def is_said(self) -> bool:
+        """Whether anything is."""
+        return self.cpus is not None or bool(self.devices)
+
+
+def free_of(node: Node, topology: Topology, given: Mapping[str, Any]) -> Free:
+    """What ``Question.free`` says.
+
+    :raises InvalidInput: CPUs or GPUs that the node doesn't have
+    """
+    for name in given:
+        if name not in ("gpus", "cpus"):
+            raise unknown_name("thing that can be free", str(name), ("gpus", "cpus"))
+    cpus, gpus = given.get("cpus"), given.get("gpus")
+    return Free(None if cpus is None else _free_cpus(node, cpus), {} if gpus is None else _free_gpus(node, topology, gpus))
+
+
+def _free_cpus(node: Node, given: Any) -> int:
+    cpus, online = CpuSet.parse(str(given)), CpuSet.from_int(node.cpus.all)
+    if not cpus <= online:
+        raise InvalidInput("free.cpus holds CPUs %s, which are not online." % (cpus - online), "Online are %s." % online)
+    return cpus.bits & ~node.reserved
+
+
+def _free_gpus(node: Node, topology: Topology, given: Iterable[Any]) -> Dict[str, Dict[int, int]]:
+    free = {resource: dict(node.devices[resource]) for resource in RESOURCES.values() if resource in node.devices}
+    for gpu in _busy(topology, given):
+        counts = free.get(RESOURCES.get(gpu.vendor, ""), {})
+        if counts.get(_mask(gpu)):
+            counts[_mask(gpu)] -= 1
+    return free
+
+
+def _busy(topology: Topology, free: Iterable[Any]) -> List[Device]:
+    """The GPUs that aren't named. A number is nvidia-smi's index, or the position among the facts' GPUs where there is none."""
+    names = {str(name) for name in free}
+    known: Dict[str, Device] = {}
+    for position, gpu in enumerate(topology.gpus):
+        known.update({str(position if gpu.index is None else gpu.index): gpu, gpu.address: gpu})
+    for name in names:
+        if name not in known:
+            raise InvalidInput(
+                'free.gpus names "%s", and the facts have no such GPU.' % name, "Give indexes or PCI addresses: %s." % ", ".join(known)
+            )
+    named = {known[name].address for name in names}
+    return [gpu for gpu in topology.gpus if gpu.address not in named]
+
+
+def as_found(node: Node, running: Sequence[Pod], free: Free) -> State:
+    """The node with the running pods and, where it is said what is free, somebody else's pod that has all the rest.
+
+    What is free is kept from the running pods: they have what they have.
+
+    :raises InvalidInput: a running pod that kubelet refuses
+    """
+    state = node.empty()
+    state.shared &= ~(free.cpus or 0)
+    for resource, counts in free.devices.items():
+        state.free_devices[resource] = {mask: count - counts[mask] for mask, count in node.devices[resource].items()}
+    for index, pod in enumerate(running):
+        verdict, state = admit(node, state, pod)
+        if not verdict.admitted:
+            where = "on what free leaves of this node" if free.is_said else "on this node"
+            raise InvalidInput(
+                "%s (running[%d]) can't run %s beside the others: %s" % (pod.name, index, where, verdict.reason),
+                "Give the running pods in the order of their start, and nothing that one of them has in free.",
+            )
+        state = start(node, state, pod)
+    return _with_others(node, state, free) if free.is_said else state
+
+
+def _with_others(node: Node, state: State, free: Free) -> State:
+    """What the running pods left is somebody else's, and what was kept from them is there again."""
+    state, key = state.copy(), "others"
+    requests: Dict[str, int] = {}
+    if free.cpus is not None:
+        taken = state.shared & ~node.reserved
+        state.cpus[key] = {key: taken}
+        state.shared = state.shared & ~taken | free.cpus
+        requests[CPU] = popcount(taken) * 1000
+    for resource, counts in free.devices.items():
+        taken_devices = state.free_devices[resource]
+        state.devices[key] = {**state.devices.get(key, {}), resource: taken_devices}
+        state.free_devices[resource] = dict(counts)
+        requests[resource] = sum(taken_devices.values())
+    if any(requests.values()):
+        state.pods[key] = Pod(key, key, (Container(key, requests, requests),))
+    return state
