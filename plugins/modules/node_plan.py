@@ -146,7 +146,7 @@ ansible_facts:
               type: int
               sample: 190
             gpus:
-              description: The PCI addresses of its GPUs.
+              description: The PCI addresses of its GPUs, without virtual functions and those that the driver vfio-pci has.
               type: list
               elements: str
               sample: ["0000:02:00.0", "0000:03:00.0", "0000:22:00.0", "0000:23:00.0"]

@@ -45,7 +45,7 @@ options:
   devices:
     description:
       - How many devices of a resource are on which NUMA node, for resources that facts don't tell (V(-1) for devices without a NUMA node).
-      - NVIDIA's and AMD's GPUs are known from the facts.
+      - NVIDIA's and AMD's GPUs are known from the facts, without virtual functions and those that the driver vfio-pci has.
     type: dict
     default: {}
   in_turn:

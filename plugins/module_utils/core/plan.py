@@ -144,7 +144,7 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
 
 
 def _gpus_on(node_id: int, topology: Topology) -> Tuple[str, ...]:
-    return tuple(gpu.address for gpu in topology.gpus if gpu.numa_node == node_id and not gpu.virtual_function)
+    return tuple(gpu.address for gpu in topology.job_gpus if gpu.numa_node == node_id)
 
 
 def _node_plans(topology: Topology, cpus: Partition, shapes: Mapping[int, Shape], kubelet: Mapping[str, Any]) -> Tuple[NodePlan, ...]:

@@ -20,13 +20,13 @@ RESOURCES = {"10de": GPU, "1002": "amd.com/gpu"}
 
 def gpu_resource(topology: Topology) -> str:
     """The resource that the node's own GPUs are of."""
-    return next((RESOURCES[one.vendor] for one in topology.gpus if one.vendor in RESOURCES), GPU)
+    return next((RESOURCES[one.vendor] for one in topology.job_gpus if one.vendor in RESOURCES), GPU)
 
 
 def devices_of(topology: Topology, given: Mapping[str, Mapping[Any, int]]) -> Dict[str, Dict[int, int]]:
     """Devices by resource and NUMA nodes (a mask): the facts' GPUs, and what is given."""
     devices: Dict[str, Dict[int, int]] = {}
-    for gpu in topology.gpus:
+    for gpu in topology.job_gpus:
         resource = RESOURCES.get(gpu.vendor)
         if resource:
             counts = devices.setdefault(resource, {})
@@ -89,14 +89,16 @@ def _busy(topology: Topology, free: Iterable[Any]) -> List[Device]:
     names = {str(name) for name in free}
     known: Dict[str, Device] = {}
     for position, gpu in enumerate(topology.gpus):
-        known.update({str(position if gpu.index is None else gpu.index): gpu, gpu.address: gpu})
+        if gpu in topology.job_gpus:
+            known.update({str(position if gpu.index is None else gpu.index): gpu, gpu.address: gpu})
     for name in names:
         if name not in known:
             raise InvalidInput(
-                'free.gpus names "%s", and the facts have no such GPU.' % name, "Give indexes or PCI addresses: %s." % ", ".join(known)
+                'free.gpus names "%s", and the facts have no such GPU for containers.' % name,
+                "Give indexes or PCI addresses: %s." % ", ".join(known),
             )
     named = {known[name].address for name in names}
-    return [gpu for gpu in topology.gpus if gpu.address not in named]
+    return [gpu for gpu in topology.job_gpus if gpu.address not in named]
 
 
 def as_found(node: Node, running: Sequence[Pod], free: Free) -> State:

@@ -240,6 +240,11 @@ class Topology:
         return next((node for node in self.numa_nodes if cpu in node.cpus), None)
 
     @property
+    def job_gpus(self) -> Tuple[Device, ...]:
+        """GPUs that containers can be given: no parts of another (SR-IOV VFs), and none that is kept for a virtual machine."""
+        return tuple(gpu for gpu in self.gpus if not gpu.virtual_function and gpu.driver != "vfio-pci")
+
+    @property
     def cpu_nodes(self) -> Tuple[NumaNode, ...]:
         """NUMA nodes that have online CPUs, whether or not they have memory."""
         return tuple(node for node in self.numa_nodes if node.cpus)

@@ -418,9 +418,10 @@ def test_a_device_on_a_node_without_cpus_interrupts_the_nearest_one() -> None:
     assert [row["cpus"].to_list() for row in plan.interrupts["devices"]] == ["8,24"]
 
 
-def test_virtual_functions_are_no_gpus_to_share_cpus_with() -> None:
+def test_gpus_without_containers_are_none_to_share_cpus_with() -> None:
     parts = tuple(device(f"0000:00:00.{number}", 0, virtual_function=True) for number in (1, 2))
-    node = plan_for(make_topology(gpus=(device("0000:00:00.0", 0), *parts))).numa_nodes[0]
+    kept = device("0000:01:00.0", 0, driver="vfio-pci")
+    node = plan_for(make_topology(gpus=(device("0000:00:00.0", 0), *parts, kept))).numa_nodes[0]
     assert node.gpus == ("0000:00:00.0",) and node.cpus_per_gpu.whole_cores == 14
 
 

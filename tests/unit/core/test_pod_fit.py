@@ -57,6 +57,16 @@ def test_gpus_of_the_short_form_are_the_nodes_own() -> None:
     assert pod["containers"][0]["devices"] == {"amd.com/gpu": {"0": 4}}
 
 
+def test_gpus_that_containers_cannot_be_given_do_not_count() -> None:
+    """Neither parts of another GPU, nor those of virtual machines; the plan has the same rule."""
+    topology = make_topology(packages=2, cores=16, gpus_per_node=4)
+    parts = tuple(replace(gpu, address=gpu.address[:-1] + "1", virtual_function=True) for gpu in topology.gpus)
+    kept = tuple(replace(gpu, driver="vfio-pci") for gpu in topology.gpus if gpu.numa_node == 1)
+    answer = ask(topology.replace(gpus=(*topology.gpus[:4], *parts, *kept)), {"name": "a", "cpus": 4, "memory": "1Gi", "gpus": 5})
+    assert answer["pods"][0]["change"] == "The node has 4 nvidia.com/gpu for pods altogether."
+    assert answer["free"]["devices"] == {"nvidia.com/gpu": {"0": 4}}
+
+
 def test_what_the_node_lacks_is_said_though_kubelet_does_not_look() -> None:
     answer = ask(reference(), {"name": "wrong", "cpus": 16, "memory": "64Gi", "resources": {"amd.com/gpu": 4}})
     (pod,) = answer["pods"]
@@ -190,7 +200,7 @@ def test_a_deployment_is_judged_by_its_template() -> None:
         ({"pods": [], "running": [BATCH, BATCH]}, "more than one pod default/batch"),
         ({"pods": [], "running": [{**TRAIN, "cpus": 5}]}, "can't run on this node"),
         ({"pods": [], "running": [TRAIN], "free": {"gpus": [7]}}, "train (running[0]) can't run on what free leaves"),
-        ({"pods": [], "free": {"gpus": [9]}}, "no such GPU"),
+        ({"pods": [], "free": {"gpus": [9]}}, "no such GPU for containers"),
         ({"pods": [], "free": {"cpus": "1-3,500"}}, "holds CPUs 500"),
         ({"pods": [], "free": {"memory": "1Gi"}}, "not a known thing that can be free"),
     ],
