@@ -9,6 +9,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import from_json
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, InvalidInput
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import flags_after
 from ansible_collections.gpufleet.node.plugins.module_utils.core.pod_fit import Question, predict
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
 
@@ -44,18 +45,25 @@ class ActionModule(ActionBase):
         if not topology:
             raise InvalidInput("There are no facts of this node yet.", "Run gpufleet.node.topology_facts first, or pass topology.")
         kubelet = (options["plan"] or self._fact("gpufleet_plan", task_vars) or {}).get("kubelet") or {}
-        configuration = {**kubelet.get("configuration", {}), **options["configuration"]}
-        version = options["version"] or kubelet.get("version") or (topology.get("kubelet") or {}).get("version")
-        if not configuration:
+        found = topology.get("kubelet") or {}
+        version = options["version"] or kubelet.get("version") or found.get("version")
+        if not kubelet and not options["configuration"]:
             raise InvalidInput("Neither the plan nor the task says how kubelet is configured.", "Run gpufleet.node.node_plan first.")
         if not version:
             remedy = 'Pass version, like "1.34.4", or set gpufleet_kubelet_version for the plan.'
             raise InvalidInput("kubelet's version can't be told.", remedy)
         return Question(
-            from_json(Topology, topology, "topology"), configuration, version, options["pods"], options["running"],
-            {name: value for name, value in (options["free"] or {}).items() if value is not None},
-            options["devices"], options["in_turn"],
-        )  # fmt: skip
+            topology=from_json(Topology, topology, "topology"),
+            configuration=kubelet.get("configuration", {}),
+            version=version,
+            pods=options["pods"],
+            running=options["running"],
+            free={name: value for name, value in (options["free"] or {}).items() if value is not None},
+            devices=options["devices"],
+            in_turn=options["in_turn"],
+            flags=flags_after(kubelet) if kubelet else found.get("flags", {}),
+            what_if=options["configuration"],
+        )
 
     def _fact(self, name, task_vars):
         return self._templar.template(task_vars.get(name) or task_vars.get("ansible_facts", {}).get(name))

@@ -56,12 +56,15 @@ options:
     description: The facts, as M(gpufleet.node.topology_facts) returned them. The default is the host's own fact C(gpufleet_topology).
     type: dict
   plan:
-    description: The plan, as M(gpufleet.node.node_plan) returned it. The default is the host's own fact C(gpufleet_plan).
+    description:
+      - The plan, as M(gpufleet.node.node_plan) returned it. The default is the host's own fact C(gpufleet_plan).
+      - Flags that kubelet is started with beat it, here as well.
     type: dict
   configuration:
     description:
-      - Fields of the KubeletConfiguration that stand over the plan's, for what else kubelet reads or for a what-if.
+      - Fields of the KubeletConfiguration that stand over the plan's and over kubelet's flags, for what else it reads or for a what-if.
       - With a whole configuration no plan is needed.
+      - What kubelet would refuse to start with is refused, and so are names that are nearly those of fields which count here.
     type: dict
     default: {}
   version:

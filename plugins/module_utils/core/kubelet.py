@@ -80,7 +80,17 @@ def place(kubelet: Mapping[str, Any]) -> str:
     folder, version = kubelet.get("config_dir"), kubelet.get("version")
     if folder and (not version or minor_of(version) >= kubelet_fields.DROP_IN_MINOR):
         return posixpath.join(folder, DROP_IN)
-    return main_of(kubelet) or kubelet_fields.ARGUMENTS % kubelet.get("distribution")
+    return main_of(kubelet) or _arguments(kubelet)
+
+
+def flags_after(kubelet: Mapping[str, Any]) -> Dict[str, str]:
+    """The flags that kubelet has once the plan is applied: ours come after the node's where it reads no file of ours."""
+    words = merging.as_flags(kubelet["configuration"]) if place(kubelet) == _arguments(kubelet) else []
+    return kubelet_fields.with_words(kubelet.get("flags", {}), words)
+
+
+def _arguments(kubelet: Mapping[str, Any]) -> str:
+    return kubelet_fields.ARGUMENTS % kubelet.get("distribution")
 
 
 def unit_drop_in(unit: str) -> str:
@@ -129,7 +139,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     configuration = kubelet["configuration"]
     minor = minor_of(kubelet["version"]) if kubelet["version"] else NEWEST_MINOR
     path, main_file = place(kubelet), main_of(kubelet)
-    main, drop_ins, flags = reading.main, dict(reading.drop_ins), dict(kubelet["flags"])
+    main, drop_ins, flags = reading.main, dict(reading.drop_ins), flags_after(kubelet)
     own: List[Artifact] = []
     foreign: List[Artifact] = []
     if path == main_file:
@@ -147,7 +157,6 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
             own.append(_merge_into(main_file, {}))
     else:
         words = merging.as_flags(configuration)
-        flags = kubelet_fields.with_words(flags, words)
         own.append(File("kubelet arguments", path, always(DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": words}))))
     in_force = merging.effective(_as_read(main, main_file), drop_ins, flags, minor, main_file)
     rules.check(in_force, minor, rules.machine(kubelet["machine"]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import yaml_text
 from .errors import InvalidInput
@@ -47,18 +47,26 @@ def effective(main: Text, drop_ins: Mapping[str, str], flags: Mapping[str, str],
 
     :raises InvalidInput: a file that kubelet can't read: it would exit, whatever the rest says
     """
+    read = None if main is None else fields(main, name)
+    return merged(read, [fields(drop_ins[path], path, in_drop_in=True) for path in in_order(drop_ins)], flags, minor)
+
+
+def merged(
+    main: Optional[Mapping[str, Any]], drop_ins: Sequence[Mapping[str, Any]], flags: Mapping[str, str], minor: int
+) -> Dict[str, Any]:
+    """``effective`` of files that have been read; each has what ``typed`` returns, the drop-ins are in kubelet's order."""
     result: Dict[str, Any] = {}
     by_flag = _of_flag("feature-gates", flags["feature-gates"]) if "feature-gates" in flags else {}
     at_default: Mapping[str, bool] = {}
     if main is not None:
-        result = {key: value for key, value in fields(main, name).items() if value is not None}
+        result = {key: value for key, value in main.items() if value is not None}
         if "evictionHard" not in result:
             result["evictionHard"] = dict(EVICTION_DEFAULTS)
         elif result.get("mergeDefaultEvictionSettings") and minor >= MERGE_EVICTION_MINOR:
             result["evictionHard"] = {**EVICTION_DEFAULTS, **result["evictionHard"]}
         at_default = {**by_flag, **result.get("featureGates", {})}
-    for path in in_order(drop_ins):
-        result = _patched(result, fields(drop_ins[path], path, in_drop_in=True))
+    for drop_in in drop_ins:
+        result = _patched(result, drop_in)
     for flag, value in flags.items():
         if flag in FLAGS and (flag, value) != ("reserved-memory", ""):  # which kubelet takes for no flag
             field = FLAGS[flag]
@@ -106,6 +114,14 @@ def fields(text: str, name: str, in_drop_in: bool = False) -> Dict[str, Any]:
                 "%s has %s, which kubelet may take for %s: it reads the names of drop-ins in any case." % (name, key, _LOWER[key.lower()]),
                 "Write %s, or take it out." % _LOWER[key.lower()],
             )
+    return typed(read, name, in_drop_in)
+
+
+def typed(read: Mapping[str, Any], name: str, in_drop_in: bool = False) -> Dict[str, Any]:
+    """Those of a configuration's fields that the rules look at.
+
+    :raises InvalidInput: a value of another type than the field has
+    """
     return {key: _checked(FIELDS[key], value, "%s: %s" % (name, key), in_drop_in) for key, value in read.items() if key in FIELDS}
 
 

@@ -21,7 +21,7 @@ from .cpuset import CpuSet, union
 from .errors import InvalidInput
 from .kubelet_version import minor_of
 from .kubelet_view import as_kubelet
-from .pod_fit_node import as_found, devices_of, free_of, gpu_resource
+from .pod_fit_node import as_found, devices_of, free_of, gpu_resource, in_force
 from .pods import CPU, MEMORY, Pod, describe, parse_pod
 from .quantity import format_bytes
 from .start_order import Job, start_orders
@@ -42,8 +42,10 @@ class Fit:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. ``configuration``: the KubeletConfiguration that kubelet reads in the end; ``version`` like "1.34.4".
+    """What is asked. ``configuration``: a plan's KubeletConfiguration; ``version`` like "1.34.4".
 
+    ``flags``: those that kubelet is started with, by name (Kubelet.flags of the facts). ``what_if``: fields as kubelet is to have them in
+    the end, over the plan's and over flags; with a whole configuration here no plan is needed.
     ``running`` pods are there already, in the order of their start. ``free``: what no pod has, these neither, when more are there than
     ``running`` tells: {"gpus": indexes or PCI addresses, "cpus": a cpulist}. ``devices``: counts by resource and NUMA node, over those of
     the facts. ``in_turn``: each pod comes after those before it, not instead of them.
@@ -57,6 +59,8 @@ class Question:
     free: Mapping[str, Any] = field(default_factory=dict)
     devices: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
     in_turn: bool = True
+    flags: Mapping[str, str] = field(default_factory=dict)
+    what_if: Mapping[str, Any] = field(default_factory=dict)
 
 
 def predict(question: Question) -> Dict[str, Any]:
@@ -64,8 +68,9 @@ def predict(question: Question) -> Dict[str, Any]:
 
     :raises InvalidInput: names what can't be meant
     """
-    topology = as_kubelet(question.topology)
-    node = node_of(topology, question.configuration, minor_of(question.version), devices_of(topology, question.devices))
+    topology, minor = as_kubelet(question.topology), minor_of(question.version)
+    configuration = in_force(question.topology, question.configuration, question.flags, question.what_if, minor)
+    node = node_of(topology, configuration, minor, devices_of(topology, question.devices))
     gpu = gpu_resource(topology)
     running = [parse_pod(value, "running[%d]" % index, gpu) for index, value in enumerate(question.running)]
     pods = [parse_pod(value, "pods[%d]" % index, gpu) for index, value in enumerate(question.pods)]
@@ -82,7 +87,7 @@ def predict(question: Question) -> Dict[str, Any]:
     return {
         "pods": [_pod_answer(topology, pod, fit) for pod, fit in fits],
         "free": _free(node, state),
-        "start_orders": to_json(_orders(question, node, before, pods)),
+        "start_orders": to_json(_orders(question.topology, configuration, node, before, pods)),
     }
 
 
@@ -253,7 +258,7 @@ def _free(node: Node, state: State) -> Dict[str, Any]:
     }
 
 
-def _orders(question: Question, node: Node, state: State, pods: Sequence[Pod]) -> Any:
+def _orders(topology: Topology, configuration: Mapping[str, Any], node: Node, state: State, pods: Sequence[Pod]) -> Any:
     """Which order of start is safe for the pods' memory; none for one pod, for many, or where one of them isn't admitted."""
     if not 2 <= len(pods) <= MAX_ORDERED:
         return ()
@@ -269,8 +274,6 @@ def _orders(question: Question, node: Node, state: State, pods: Sequence[Pod]) -
                     {id_: popcount(members & placement.cpus) for id_, members in node.cpus.numa.items() if members & placement.cpus}
                 )
         jobs.append(Job(pod.name, pod.total_requests(node.pod_level).get(MEMORY, 0), cpus))
-    reserved = memory_of(question.topology, {**question.configuration, "memoryManagerPolicy": "Static"})
-    usable = (
-        {one.id: reserved.nodes[one.id].free[MEMORY] for one in question.topology.numa_nodes if one.kind == CPU_MEMORY} if reserved else {}
-    )
+    reserved = memory_of(topology, {**configuration, "memoryManagerPolicy": "Static"})
+    usable = {one.id: reserved.nodes[one.id].free[MEMORY] for one in topology.numa_nodes if one.kind == CPU_MEMORY} if reserved else {}
     return start_orders(usable, jobs) if usable else ()

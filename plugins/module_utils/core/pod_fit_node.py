@@ -1,21 +1,68 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The node that pod_fit is asked about, as pods find it: its devices, what runs there, what others have."""
+"""The node that pod_fit is asked about, as pods find it: what kubelet reads in the end, devices, what runs there, what others have."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
+from . import kubelet_rules as rules
 from .admission import Node, State, admit, start
 from .admission_machine import popcount
+from .checks import integer
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
+from .kubelet_fields import FIELDS, FLAGS, HEADER
+from .kubelet_merge import merged, typed
+from .kubelet_plan import machine_section
 from .pods import CPU, GPU, Container, Pod
 from .topology import Device, Topology
 
 # Resources of GPU vendors' device plugins, by PCI vendor.
 RESOURCES = {"10de": GPU, "1002": "amd.com/gpu"}
+
+# Fields beside those that the rules look at, which pods are counted by, and their flags.
+COUNTS = {"maxPods": "max-pods", "podsPerCore": "pods-per-core"}
+_FLAGS = {**FLAGS, **{flag: name for name, flag in COUNTS.items()}}
+_MISSPELT = 0.8  # as alike are none of kubelet's other fields to those that count here
+
+
+def in_force(
+    topology: Topology, planned: Mapping[str, Any], flags: Mapping[str, str], what_if: Mapping[str, Any], minor: int
+) -> Mapping[str, Any]:
+    """The configuration that kubelet has in the end: a plan's, the flags over it, and what is asked for over both.
+
+    A plan was held against kubelet's rules when it was made; with anything over it, the whole is again.
+
+    :raises InvalidInput: kubelet would refuse it, or a field has a name that kubelet would not look at
+    """
+    flags = {flag: value for flag, value in flags.items() if _FLAGS.get(flag, flag) not in what_if and flag in _FLAGS}
+    if not flags and not what_if:
+        return planned
+    _check_names(what_if)
+    files = {**planned, **what_if}
+    found = merged(typed(files, "configuration"), (), flags, minor)
+    rules.check(found, minor, rules.machine(machine_section(topology, _hugepages(topology), False)))
+    for name, flag in COUNTS.items():
+        said = flags.get(flag, files.get(name))
+        if said is not None:
+            found[name] = integer(0)("kubelet's flag --%s" % flag if flag in flags else "configuration: %s" % name, said)
+    return found
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    """kubelet has many fields that don't count here. But a name that is nearly one of those that do is misspelt."""
+    known = (*FIELDS, *HEADER, *COUNTS)
+    for name in given:
+        if name not in known and get_close_matches(name, known, n=1, cutoff=_MISSPELT):
+            raise unknown_name("field of KubeletConfiguration", name, known)
+
+
+def _hugepages(topology: Topology) -> Dict[int, int]:
+    """Bytes of hugepages on each NUMA node."""
+    return {node.id: sum(size * pool.total for size, pool in node.hugepages.items()) for node in topology.numa_nodes}
 
 
 def gpu_resource(topology: Topology) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,15 @@ def test_the_playbook_prints_a_table(tmp_path: Path, repository: Path, ansible_e
         f"pods_file={tmp_path}/pods.yml",
     )
     assert "train  main       admits   1-8,193-200" in printed and "4 on 0" in printed
+
+
+def test_flags_of_the_nodes_kubelet_beat_the_plan(tmp_path: Path, repository: Path, ansible_env: dict[str, str]) -> None:
+    root = build(load("reference"), tmp_path / "root")
+    flags = "--topology-manager-policy=single-numa-node --max-pods=1"
+    (root / "etc/default/kubelet").write_text(f'KUBELET_EXTRA_ARGS="{flags}"\n', encoding="utf-8")
+    pods = json.dumps({"pods": [{**POD, "gpus": 8}, {**POD, "name": "second"}, {**POD, "name": "third"}], "gpufleet_root": str(root)})
+    printed = run(ansible_env, str(repository / "playbooks" / "pod_fit.yml"), "-c", "local", "-e", pods)
+    assert re.search(r"train +- +TopologyAffinityError", printed) and re.search(r"third +- +OutOfpods", printed), printed
 
 
 def test_the_playbook_without_pods_says_how_to_give_them(repository: Path, ansible_env: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from strategies import KUBEADM, make_topology
 from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_merge as merging
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, REMOVAL, RESTART, File, Observation
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, merge, place
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, flags_after, merge, place
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import flags
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
@@ -244,6 +245,13 @@ def test_kubeadm_keeps_our_part_by_a_patch() -> None:  # B18
     assert yaml.safe_load(found[patch].edit(None)) == wanted["configuration"]
     assert PATH in found and patch not in files(section(PLAIN, kubeadm_patches="/etc/kubernetes/patches"))
     assert files(section(), Reading(ours=(patch,)))[patch].edit("x") is None
+
+
+@pytest.mark.parametrize(("folder", "policy"), [(None, "best-effort"), ("/var/lib/rancher/k3s/agent/etc/kubelet.conf.d", "none")])
+def test_flags_of_ours_come_after_the_nodes(folder: str | None, policy: str) -> None:
+    kubelet = replace(K3S, config_dir=folder, flags={"topology-manager-policy": "none", "v": "2"})
+    found = flags_after(section(kubelet))
+    assert (found["topology-manager-policy"], found["v"]) == (policy, "2")
 
 
 @pytest.mark.parametrize("distribution", ["k3s", "rke2"])

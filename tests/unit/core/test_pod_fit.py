@@ -25,10 +25,10 @@ TRAIN = {"name": "train", "cpus": 192, "memory": "1600Gi", "gpus": 8}
 BATCH = {"name": "batch", "cpus": 90, "memory": "600Gi", "qos": "Burstable"}
 
 
-def ask(topology: Topology, *pods: Any, profile: str = "colocation", over: Any = None, **more: Any) -> Any:
+def ask(topology: Topology, *pods: Any, profile: str = "colocation", **more: Any) -> Any:
     """kubelet's answers under a profile's plan."""
     configuration = build_plan(topology, policy_from_variables({"profile": profile})).kubelet["configuration"]
-    return predict(Question(topology, {**configuration, **(over or {})}, "1.37.2", pods, **more))
+    return predict(Question(topology, configuration, "1.37.2", pods, **more))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_four_gpus_where_only_two_to_five_are_free(policy: str, reason: str, whe
     answer = ask(
         reference(),
         {"name": "four", "cpus": 16, "memory": "64Gi", "gpus": 4},
-        over={"topologyManagerPolicy": policy},
+        what_if={"topologyManagerPolicy": policy},
         free={"gpus": [2, 3, 4, 5]},
     )
     (pod,) = answer["pods"]
@@ -107,7 +107,7 @@ def test_no_order_of_start_makes_memory(capacity: dict[int, int], sizes: list[tu
 
 
 @pytest.mark.parametrize(
-    ("pod", "over", "part"),
+    ("pod", "what_if", "part"),
     [
         ({"cpus": 3, "memory": "1Gi"}, {}, "Let p ask for 2 CPUs or 4."),
         (
@@ -120,8 +120,8 @@ def test_no_order_of_start_makes_memory(capacity: dict[int, int], sizes: list[tu
         ({"cpus": 2, "memory": "1Gi", "resources": {"hugepages-1Gi": "4Gi"}}, {}, "0 hugepages-1Gi for pods altogether"),
     ],
 )
-def test_what_would_have_to_change(pod: Any, over: Any, part: str) -> None:
-    (found,) = ask(reference(), {"name": "p", **pod}, over=over)["pods"]
+def test_what_would_have_to_change(pod: Any, what_if: Any, part: str) -> None:
+    (found,) = ask(reference(), {"name": "p", **pod}, what_if=what_if)["pods"]
     assert not found["admitted"] and part in found["change"]
 
 
@@ -210,6 +210,64 @@ def test_what_cannot_be_meant_is_refused_with_a_remedy(question: Any, part: str)
     with pytest.raises(InvalidInput, match=re.escape(part)) as refused:
         ask(reference(), *pods, **question)
     assert refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("what_if", "part"),
+    [
+        ({"topologyManagerPolicy": "single-numa"}, 'topologyManagerPolicy is "single-numa", which kubelet refuses.'),
+        ({"cpuManagerPolicy": "Static"}, 'Write "static".'),
+        ({"cpuManagerPolicyOptions": {"foo": "true"}}, '"foo" is not a known policy option of kubelet.'),
+        ({"cpuManagerPolicyOptions": "full-pcpus-only=true"}, "cpuManagerPolicyOptions is"),
+        ({"cpuManagerPolicyOptions": {"full-pcpus-only": "true", "distribute-cpus-across-cores": "true"}}, "needs the feature gate"),
+        ({"cpuManagerPolicy": "none"}, "take cpuManagerPolicyOptions out"),
+        ({"reservedMemory": "x"}, "a list of reservations"),
+        ({"reservedMemory": [{"numaNode": 0, "limits": {"memory": "2000Gi"}}]}, "reservedMemory adds up to 2048000Mi"),
+        ({"evictionHard": {"memory.available": "2000Gi"}}, "reservedMemory adds up to 100Mi"),
+        ({"reservedSystemCPUs": "0-500"}, "not online"),
+        ({"featureGates": {"CPUManager": True}}, "no feature gate CPUManager"),
+        ({"topologyManagerPolcy": "none"}, 'Did you mean "topologyManagerPolicy"?'),
+        ({"maxpods": 1}, 'Did you mean "maxPods"?'),
+        ({"maxPods": "x"}, 'configuration: maxPods is "x", which is not a whole number.'),
+        ({"podsPerCore": -1}, "out of range"),
+    ],
+)
+def test_a_configuration_that_kubelet_refuses_is_no_question(what_if: Any, part: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(part)) as refused:
+        ask(reference(), TRAIN, profile="aligned", what_if=what_if)
+    assert refused.value.remedy
+
+
+def test_fields_of_kubelet_that_do_not_count_here_are_passed_over() -> None:
+    others = {
+        "qosReserved": {"memory": "50%"},
+        "systemCgroups": "/system",
+        "evictionSoft": {},
+        "cgroupRoot": "/",
+        "clusterDNS": ["10.0.0.10"],
+    }
+    assert ask(reference(), TRAIN, what_if=others) == ask(reference(), TRAIN)
+
+
+FLAGS = {"topology-manager-policy": "single-numa-node", "max-pods": "1", "node-labels": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("what_if", "reasons"),
+    [
+        ({}, ["TopologyAffinityError", ""]),
+        ({"topologyManagerPolicy": "best-effort"}, ["", "OutOfpods"]),
+        ({"topologyManagerPolicy": "best-effort", "maxPods": 2}, ["", ""]),
+    ],
+)
+def test_flags_beat_the_plan_and_what_if_beats_both(what_if: Any, reasons: list[str]) -> None:
+    answer = ask(reference(), TRAIN, BATCH, flags=FLAGS, what_if=what_if)
+    assert [pod["reason"] for pod in answer["pods"]] == reasons
+
+
+def test_a_flag_that_kubelet_exits_on_is_said() -> None:
+    with pytest.raises(InvalidInput, match='topologyManagerPolicy is "single"'):
+        ask(reference(), TRAIN, flags={"topology-manager-policy": "single"})
 
 
 @pytest.mark.parametrize("profile", PROFILES)
