@@ -47,7 +47,7 @@ class Question:
     ``flags``: those that kubelet is started with, by name (Kubelet.flags of the facts). ``what_if``: fields as kubelet is to have them in
     the end, over the plan's and over flags; with a whole configuration here no plan is needed.
     ``running`` pods are there already, in the order of their start. ``free``: what no pod has, these neither, when more are there than
-    ``running`` tells: {"gpus": indexes or PCI addresses, "cpus": a cpulist}. ``devices``: counts by resource and NUMA node, over those of
+    ``running`` tells: {"gpus": indexes or PCI addresses, "cpus": a cpulist}. ``devices``: {resource: {NUMA node: count}}, over those of
     the facts. ``in_turn``: each pod comes after those before it, not instead of them.
     """
 
@@ -57,7 +57,7 @@ class Question:
     pods: Sequence[Any]
     running: Sequence[Any] = ()
     free: Mapping[str, Any] = field(default_factory=dict)
-    devices: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
+    devices: Mapping[str, Any] = field(default_factory=dict)
     in_turn: bool = True
     flags: Mapping[str, str] = field(default_factory=dict)
     what_if: Mapping[str, Any] = field(default_factory=dict)

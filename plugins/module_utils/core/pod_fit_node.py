@@ -70,8 +70,11 @@ def gpu_resource(topology: Topology) -> str:
     return next((RESOURCES[one.vendor] for one in topology.job_gpus if one.vendor in RESOURCES), GPU)
 
 
-def devices_of(topology: Topology, given: Mapping[str, Mapping[Any, int]]) -> Dict[str, Dict[int, int]]:
-    """Devices by resource and NUMA nodes (a mask): the facts' GPUs, and what is given."""
+def devices_of(topology: Topology, given: Mapping[str, Any]) -> Dict[str, Dict[int, int]]:
+    """Devices by resource and NUMA nodes (a mask): the facts' GPUs, and what is given. ``topology``: kubelet's view.
+
+    :raises InvalidInput: what is given are no counts by NUMA nodes of this machine
+    """
     devices: Dict[str, Dict[int, int]] = {}
     for gpu in topology.job_gpus:
         resource = RESOURCES.get(gpu.vendor)
@@ -79,11 +82,29 @@ def devices_of(topology: Topology, given: Mapping[str, Mapping[Any, int]]) -> Di
             counts = devices.setdefault(resource, {})
             counts[_mask(gpu)] = counts.get(_mask(gpu), 0) + 1
     for resource, by_node in given.items():
+        if "/" not in resource or not isinstance(by_node, Mapping):
+            raise InvalidInput(
+                "devices holds %s: %s, which are no devices by NUMA node." % (resource, by_node), "Write {nvidia.com/gpu: {0: 4}}."
+            )
         devices[resource] = {}
-        for node, count in by_node.items():
-            mask = 0 if node in (None, "", -1, "-1", "None") else CpuSet.parse(str(node)).bits
-            devices[resource][mask] = devices[resource].get(mask, 0) + int(count)
+        for numa_node, count in by_node.items():
+            mask, name = _nodes(topology, resource, numa_node), "devices.%s.%s" % (resource, numa_node)
+            devices[resource][mask] = devices[resource].get(mask, 0) + integer(0)(name, count)
     return devices
+
+
+def _nodes(topology: Topology, resource: str, given: Any) -> int:
+    """The NUMA nodes of a device (a mask), one or a list; 0 where they aren't known."""
+    if str(given) in ("", "-1", "None"):
+        return 0
+    there = CpuSet(node.id for node in topology.numa_nodes)
+    try:
+        named = CpuSet.parse(str(given))
+    except InvalidInput:
+        named = CpuSet()
+    if not named or not named <= there:
+        raise InvalidInput("devices.%s names NUMA node %s, which isn't there." % (resource, given), "There are %s." % there)
+    return named.bits
 
 
 def _mask(gpu: Device) -> int:

@@ -67,6 +67,16 @@ def test_gpus_that_containers_cannot_be_given_do_not_count() -> None:
     assert answer["free"]["devices"] == {"nvidia.com/gpu": {"0": 4}}
 
 
+def test_devices_are_given_by_numa_nodes() -> None:
+    given = {"rdma/hca": {0: 1, "1": "2"}, "example.com/bridge": {"0-1": 3}, "example.com/any": {-1: 4, None: 1}}
+    found = ask(reference(), devices=given)["free"]["devices"]
+    assert {name: counts for name, counts in found.items() if name in given} == {
+        "rdma/hca": {"0": 1, "1": 2},
+        "example.com/bridge": {"0-1": 3},
+        "example.com/any": {"unknown": 5},
+    }
+
+
 def test_what_the_node_lacks_is_said_though_kubelet_does_not_look() -> None:
     answer = ask(reference(), {"name": "wrong", "cpus": 16, "memory": "64Gi", "resources": {"amd.com/gpu": 4}})
     (pod,) = answer["pods"]
@@ -202,6 +212,13 @@ def test_a_deployment_is_judged_by_its_template() -> None:
         ({"pods": [], "running": [TRAIN], "free": {"gpus": [7]}}, "train (running[0]) can't run on what free leaves"),
         ({"pods": [], "free": {"gpus": [9]}}, "no such GPU for containers"),
         ({"pods": [], "free": {"cpus": "1-3,500"}}, "holds CPUs 500"),
+        ({"pods": [], "devices": {"nvidia.com/gpu": 4}}, "devices holds nvidia.com/gpu: 4, which are no devices by NUMA node."),
+        ({"pods": [], "devices": {"cpu": {0: 4}}}, "devices holds cpu: {0: 4}, which are no devices"),
+        ({"pods": [], "devices": {"rdma/hca": {5: 1}}}, "names NUMA node 5, which isn't there."),
+        ({"pods": [], "devices": {"rdma/hca": {"a": 1}}}, "names NUMA node a, which isn't there."),
+        ({"pods": [], "devices": {"rdma/hca": {0: "x"}}}, 'devices.rdma/hca.0 is "x", which is not a whole number.'),
+        ({"pods": [], "devices": {"rdma/hca": {0: 1.7}}}, "not a whole number"),
+        ({"pods": [], "devices": {"rdma/hca": {0: -1}}}, "out of range"),
         ({"pods": [], "free": {"memory": "1Gi"}}, "not a known thing that can be free"),
     ],
 )
