@@ -18,9 +18,10 @@ options:
   pods:
     description:
       - The pods, in the order in which they come.
-      - Each is a Kubernetes object, a C(Pod) or anything with a pod template, or the short form of one container - C(name), C(cpus),
+      - Each is a Kubernetes object, a C(Pod) or one with a pod template, or the short form of one container - C(name), C(cpus),
         C(memory), C(gpus) (of the node's own vendor), C(resources) for more by their names, C(namespace), and C(qos), which is
         V(Guaranteed) or V(Burstable).
+      - An object with a template counts as one pod, a C(List) as its items. Objects without pods, like a C(Service), are left out.
     type: list
     elements: dict
     required: true
@@ -103,7 +104,7 @@ EXAMPLES = r"""
 
 - name: The manifests of a deployment on a node where only GPUs 2 to 5 are free
   gpufleet.node.pod_fit:
-    pods: "{{ lookup('ansible.builtin.file', 'inference.yml') | from_yaml_all | list }}"
+    pods: "{{ lookup('ansible.builtin.file', 'inference.yml') | from_yaml_all | select | list }}"
     free: {gpus: [2, 3, 4, 5]}
 
 - name: The same job under another topology policy, beside one that runs already
@@ -250,4 +251,14 @@ start_orders:
       numa_nodes:
         - {id: 0, memory_bytes: 1215475744768, jobs: {preprocess: 644245094400, train: 571230650368}}
         - {id: 1, memory_bytes: 1216549486592, jobs: {train: 1146756268032}}
+notes:
+  description: What to know about the answers. Severities are V(info) and V(warning).
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - code: objects_without_pods
+      severity: info
+      message: "Left out of pods, since they make no pods: Service train."
+      facts: {objects: ["Service train"]}
 """

@@ -168,15 +168,22 @@ def uses_static_policy(section: Mapping[str, Any]) -> bool:
 
 
 def _minor(version: Optional[str], notes: Notes) -> int:
-    newest = "1.%d" % NEWEST_MINOR
     if version is None:
         notes.warning(
             "kubelet_version_unknown",
-            "kubelet's version can't be told: the rules of %s, with any gate an older one may need. gpufleet_kubelet_version names it."
-            % newest,
+            "kubelet's version can't be told: the rules of 1.%d, with any gate an older one may need. gpufleet_kubelet_version names it."
+            % NEWEST_MINOR,
         )
         return NEWEST_MINOR
-    minor = minor_of(version)
+    return noted_minor(version, notes)
+
+
+def noted_minor(version: str, notes: Notes) -> int:
+    """The minor of a version, with a note where it is newer than the newest known.
+
+    :raises InvalidInput: no version, or older than the rules here
+    """
+    minor, newest = minor_of(version), "1.%d" % NEWEST_MINOR
     if "1.%d" % minor not in version:
         notes.info(
             "kubelet_version_newer", "kubelet %s is newer than the rules here; those of %s are used." % (version, newest), version=version

@@ -19,16 +19,19 @@ from .admission_memory import memory_of
 from .codec import to_json
 from .cpuset import CpuSet, union
 from .errors import InvalidInput
-from .kubelet_version import minor_of
+from .kubelet_plan import noted_minor
 from .kubelet_view import as_kubelet
+from .notes import Notes
 from .pod_fit_node import as_found, devices_of, free_of, gpu_resource, in_force
-from .pods import CPU, MEMORY, Pod, describe, parse_pod
+from .pods import CPU, MEMORY, Pod, describe, makes_pods, parse_pod, title, unpacked
 from .quantity import format_bytes
 from .start_order import Job, start_orders
 from .topology import CPU_MEMORY, Topology
 
 # Orders of start are told for so many pods; three have six orders.
 MAX_ORDERED = 3
+# The oldest minor whose answers tests/oracle compares with kubelet's own.
+OLDEST_PROVEN = 34
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,19 @@ def predict(question: Question) -> Dict[str, Any]:
 
     :raises InvalidInput: names what can't be meant
     """
-    topology, minor = as_kubelet(question.topology), minor_of(question.version)
+    notes = Notes()
+    topology, minor = as_kubelet(question.topology), noted_minor(question.version, notes)
+    if minor < OLDEST_PROVEN:
+        notes.warning(
+            "kubelet_version_unproven",
+            "kubelet %s is older than 1.%d, the oldest whose answers were compared: others may come from it."
+            % (question.version, OLDEST_PROVEN),
+            version=question.version,
+        )
     configuration = in_force(question.topology, question.configuration, question.flags, question.what_if, minor)
     node = node_of(topology, configuration, minor, devices_of(topology, question.devices))
     gpu = gpu_resource(topology)
-    running = [parse_pod(value, "running[%d]" % index, gpu) for index, value in enumerate(question.running)]
-    pods = [parse_pod(value, "pods[%d]" % index, gpu) for index, value in enumerate(question.pods)]
+    running, pods = _pods(question.running, "running", gpu, notes), _pods(question.pods, "pods", gpu, notes)
     twice = [key for key, count in Counter(pod.key for pod in [*running, *pods]).items() if count > 1]
     if twice:
         raise InvalidInput("There is more than one pod %s." % twice[0], "Give each pod a name of its own.")
@@ -88,7 +98,17 @@ def predict(question: Question) -> Dict[str, Any]:
         "pods": [_pod_answer(topology, pod, fit) for pod, fit in fits],
         "free": _free(node, state),
         "start_orders": to_json(_orders(question.topology, configuration, node, before, pods)),
+        "notes": to_json(notes.freeze()),
     }
+
+
+def _pods(values: Sequence[Any], what: str, gpu: str, notes: Notes) -> List[Pod]:
+    """The pods of objects; those that make none (Services in a manifest) are noted."""
+    objects = list(unpacked(values, what))
+    others = [title(value) for _name, value in objects if not makes_pods(value)]
+    if others:
+        notes.info("objects_without_pods", "Left out of %s, since they make no pods: %s." % (what, ", ".join(others)), objects=others)
+    return [parse_pod(value, name, gpu) for name, value in objects if makes_pods(value)]
 
 
 # --- what would have to change, and what others would do ----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The answers of pod_fit as text for people: a table of containers, then what to know about refused pods and orders of start."""
+"""The answers of pod_fit as text for people: a table of containers, then what to know about refused pods, orders of start and the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def fit_lines(result: Mapping[str, Any]) -> List[str]:
             lines += _wrapped("%s: " % pod["name"], "kubelet ends %s for it." % ", ".join(pod["ends"]))
         if any(not one["devices_certain"] for one in pod["containers"]):
             lines += _wrapped("%s: " % pod["name"], "kubelet chooses between NUMA nodes; the devices are what NVIDIA's plugin prefers.")
-    return lines + [line for order in result["start_orders"] for line in _order_lines(order)]
+    lines += [line for order in result["start_orders"] for line in _order_lines(order)]
+    return lines + [line for note in result["notes"] for line in _wrapped("note: ", note["message"])]
 
 
 def _container_row(pod: Mapping[str, Any], one: Mapping[str, Any]) -> Sequence[str]:

@@ -9,7 +9,7 @@ Sources: pkg/apis/core/v1/defaults.go, pkg/apis/core/v1/helper/qos/qos.go, k8s.i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .errors import InvalidInput, unknown_name
 from .quantity import format_bytes, parse_quantity
@@ -25,6 +25,13 @@ _NOTHING: Amounts = {}
 # Source: pkg/kubelet/types/pod_update.go, pkg/apis/scheduling/types.go.
 _SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 _SYSTEM_PRIORITY, _SYSTEM_CLASSES = 2_000_000_000, ("system-cluster-critical", "system-node-critical")
+# Where objects of Kubernetes have the spec of their pods.
+_POD_SPECS = {
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+    **dict.fromkeys(("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"), ("spec", "template", "spec")),
+    "PodTemplate": ("template", "spec"),
+    "Pod": ("spec",),
+}
 _SHORT_FORM = ("name", "namespace", "cpus", "memory", "gpus", "resources", "qos")
 
 
@@ -128,6 +135,38 @@ def _qos(requests: Amounts, limits: Amounts) -> str:
 # --- reading ------------------------------------------------------------------------------------------------------------------------------
 
 
+def unpacked(values: Iterable[Any], what: str) -> Iterator[Tuple[str, Any]]:
+    """Objects with their names for refusals; a list of Kubernetes (what `kubectl get -o yaml` prints) counts as its items."""
+    for index, value in enumerate(values):
+        name = "%s[%d]" % (what, index)
+        if isinstance(value, Mapping) and str(value.get("kind")).endswith("List") and isinstance(value.get("items"), (list, tuple)):
+            yield from unpacked(value["items"], name + ".items")
+        else:
+            yield name, value
+
+
+def makes_pods(value: Any) -> bool:
+    """Whether an object is to be taken for a pod or for one that makes pods: all but those of a kind without them (a Service)."""
+    return not isinstance(value, Mapping) or value.get("kind") in (None, *_POD_SPECS) or bool(_pod_spec(value))
+
+
+def title(value: Mapping[str, Any]) -> str:
+    """An object by its kind and name."""
+    return "%s %s" % (value.get("kind"), _mapping(value, "metadata", str(value.get("kind"))).get("name"))
+
+
+def _pod_spec(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The spec of the pods that an object makes; of a kind that isn't known here, the first that has containers. {}: there is none."""
+    kind = str(value.get("kind"))
+    for path in [_POD_SPECS[kind]] if kind in _POD_SPECS else _POD_SPECS.values():
+        spec: Any = value
+        for part in path:
+            spec = spec.get(part) if isinstance(spec, Mapping) else None
+        if isinstance(spec, Mapping) and spec.get("containers"):
+            return spec
+    return {}
+
+
 def parse_pod(value: Any, what: str = "pod", gpu: str = GPU) -> Pod:
     """A pod from a Kubernetes object (a Pod, or anything with a pod template) or from the short form.
 
@@ -138,15 +177,13 @@ def parse_pod(value: Any, what: str = "pod", gpu: str = GPU) -> Pod:
     """
     if not isinstance(value, Mapping):
         raise InvalidInput("%s is %r, not a mapping." % (what, value), "Give a Kubernetes Pod or {name: …, cpus: …, memory: …, gpus: …}.")
-    if "spec" not in value:
+    if not {"kind", "spec"} & set(value):
         return _short_form(value, what, gpu)
-    spec, metadata = _mapping(value, "spec", what), _mapping(value, "metadata", what)
-    if "template" in spec:
-        spec = _mapping(_mapping(spec, "template", what), "spec", what)
+    spec, metadata, status = _pod_spec(value), _mapping(value, "metadata", what), _mapping(value, "status", what)
     containers = tuple(
         _container(one, kind, "%s.spec.%s[%d]" % (what, part, index))
         for part, kind in (("initContainers", "init"), ("containers", "app"))
-        for index, one in enumerate(spec.get(part) or ())
+        for index, one in enumerate(_list(spec, part, what + ".spec"))
     )
     if not containers:
         raise InvalidInput("%s has no containers." % what, "Give spec.containers.")
@@ -159,7 +196,7 @@ def parse_pod(value: Any, what: str = "pod", gpu: str = GPU) -> Pod:
         requests,
         limits,
         _amounts(spec, "overhead", what + ".spec"),
-        (value.get("status") or {}).get("qosClass"),
+        status.get("qosClass"),
         spec.get("priority"),
         _is_critical(spec, _mapping(metadata, "annotations", what + ".metadata")),
     )
@@ -220,6 +257,13 @@ def _mapping(value: Mapping[str, Any], part: str, what: str) -> Mapping[str, Any
         return {}
     if not isinstance(found, Mapping):
         raise InvalidInput("%s.%s is %r, not a mapping." % (what, part, found), "Write it as Kubernetes does.")
+    return found
+
+
+def _list(value: Mapping[str, Any], part: str, what: str) -> Sequence[Any]:
+    found = value.get(part) or ()
+    if not isinstance(found, (list, tuple)):
+        raise InvalidInput("%s.%s is %r, not a list." % (what, part, found), "Write it as Kubernetes does.")
     return found
 
 

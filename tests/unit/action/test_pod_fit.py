@@ -108,7 +108,7 @@ def test_refusals_say_what_to_do(results: dict[str, Any], task: str, part: str) 
 
 def test_the_playbook_prints_a_table(tmp_path: Path, repository: Path, ansible_env: dict[str, str]) -> None:
     root = build(load("reference"), tmp_path / "root")
-    (tmp_path / "pods.yml").write_text(yaml.safe_dump_all([MANIFEST]), encoding="utf-8")
+    (tmp_path / "pods.yml").write_text(yaml.safe_dump_all([{"kind": "Service", "metadata": {"name": "train"}}, MANIFEST]), encoding="utf-8")
     printed = run(
         ansible_env,
         str(repository / "playbooks" / "pod_fit.yml"),
@@ -119,7 +119,7 @@ def test_the_playbook_prints_a_table(tmp_path: Path, repository: Path, ansible_e
         "-e",
         f"pods_file={tmp_path}/pods.yml",
     )
-    assert "train  main       admits   1-8,193-200" in printed and "4 on 0" in printed
+    assert "train  main       admits   1-8,193-200" in printed and "4 on 0" in printed and "they make no pods: Service train." in printed
 
 
 def test_flags_of_the_nodes_kubelet_beat_the_plan(tmp_path: Path, repository: Path, ansible_env: dict[str, str]) -> None:
@@ -131,6 +131,9 @@ def test_flags_of_the_nodes_kubelet_beat_the_plan(tmp_path: Path, repository: Pa
     assert re.search(r"train +- +TopologyAffinityError", printed) and re.search(r"third +- +OutOfpods", printed), printed
 
 
-def test_the_playbook_without_pods_says_how_to_give_them(repository: Path, ansible_env: dict[str, str]) -> None:
-    said = run(ansible_env, str(repository / "playbooks" / "pod_fit.yml"), "-c", "local", status=2)
+def test_the_playbook_without_pods_says_how_to_give_them(repository: Path, ansible_env: dict[str, str], tmp_path: Path) -> None:
+    playbook, root = str(repository / "playbooks" / "pod_fit.yml"), build(load("reference"), tmp_path / "root")
+    said = run(ansible_env, playbook, "-c", "local", status=2)
     assert "No pods are given. Add -e pods_file=FILE with Kubernetes manifests, or -e" in said
+    offered = re.search(r"-e '({.*})'", json.loads(re.search(r'"msg": (".*")', said).group(1)))  # type: ignore[union-attr]
+    assert offered and "admits" in run(ansible_env, playbook, "-c", "local", "-e", offered.group(1), "-e", f"gpufleet_root={root}")

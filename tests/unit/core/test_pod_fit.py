@@ -191,11 +191,50 @@ def test_what_a_pod_asks_for_stands_in_its_own_order() -> None:
     assert pod["asks_for"] == ", ".join("1 " + name for name in names)
 
 
-def test_a_deployment_is_judged_by_its_template() -> None:
-    container = {"name": "a", "resources": {"limits": {"cpu": 16, "memory": "64Gi", "nvidia.com/gpu": 1}}}
-    manifest = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container]}}}}
-    (pod,) = ask(reference(), manifest)["pods"]
-    assert (pod["name"], pod["qos"], pod["asks_for"]) == ("web", "Guaranteed", "16 CPUs, 64Gi memory, 1 nvidia.com/gpu")
+CONTAINER = {"name": "a", "resources": {"limits": {"cpu": 16, "memory": "64Gi", "nvidia.com/gpu": 1}}}
+TEMPLATE = {"template": {"spec": {"containers": [CONTAINER]}}}
+
+
+def manifest(kind: str, **more: Any) -> Any:
+    return {"kind": kind, "metadata": {"name": kind.lower()}, **more}
+
+
+MANIFESTS = (
+    manifest("Deployment", spec=TEMPLATE),
+    manifest("Job", spec=TEMPLATE),
+    manifest("CronJob", spec={"jobTemplate": {"spec": TEMPLATE}}),
+    manifest("PodTemplate", **TEMPLATE),
+    manifest("Rollout", spec=TEMPLATE),  # of a custom resource
+)
+
+
+@pytest.mark.parametrize("given", MANIFESTS)
+def test_an_object_is_judged_by_its_template(given: Any) -> None:
+    (pod,) = ask(reference(), given)["pods"]
+    assert (pod["name"], pod["qos"], pod["asks_for"]) == (given["kind"].lower(), "Guaranteed", "16 CPUs, 64Gi memory, 1 nvidia.com/gpu")
+
+
+def test_a_list_counts_as_its_items_and_what_makes_no_pods_is_left_out() -> None:
+    without = (
+        manifest("Service", spec={"ports": [{"port": 80}]}),
+        manifest("ConfigMap", data={"a": "b"}),
+        manifest("Sealed", template="x"),
+    )
+    answer = ask(reference(), without[0], {"kind": "List", "items": [*MANIFESTS, *without[1:]]})
+    assert [pod["name"] for pod in answer["pods"]] == [given["kind"].lower() for given in MANIFESTS]
+    (note,) = answer["notes"]
+    assert (note["code"], note["severity"]) == ("objects_without_pods", "info")
+    assert note["message"] == "Left out of pods, since they make no pods: Service service, ConfigMap configmap, Sealed sealed."
+    assert "note: " + note["message"] in fit_lines(answer)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [("1.33.12", "kubelet_version_unproven"), ("1.34.4", None), ("v1.37.0+k3s1", None), ("1.38.0", "kubelet_version_newer")],
+)
+def test_versions_whose_answers_were_not_compared_are_noted(version: str, code: str | None) -> None:
+    configuration = build_plan(reference(), policy_from_variables({"kubelet_version": version})).kubelet["configuration"]
+    assert [note["code"] for note in predict(Question(reference(), configuration, version, [TRAIN]))["notes"]] == ([code] if code else [])
 
 
 @pytest.mark.parametrize(
@@ -206,6 +245,9 @@ def test_a_deployment_is_judged_by_its_template() -> None:
         ({"pods": ["a"]}, "not a mapping"),
         ({"pods": [{"name": "a", "cpus": "four", "memory": "1Gi"}]}, "not a Kubernetes quantity"),
         ({"pods": [{"metadata": {"name": "a"}, "spec": {}}]}, "no containers"),
+        ({"pods": [{"kind": "Deployment", "spec": {"template": {}}}]}, "no containers"),
+        ({"pods": [{"kind": "List", "items": [TRAIN, {"kind": "Pod"}]}]}, "pods[0].items[1] has no containers"),
+        ({"pods": [{"kind": "Pod", "spec": {"containers": 5}}]}, "pods[0].spec.containers is 5, not a list."),
         ({"pods": [TRAIN, TRAIN]}, "more than one pod default/train"),
         ({"pods": [], "running": [BATCH, BATCH]}, "more than one pod default/batch"),
         ({"pods": [], "running": [{**TRAIN, "cpus": 5}]}, "can't run on this node"),
