@@ -22,6 +22,7 @@ options:
         C(memory), C(gpus) (of the node's own vendor), C(resources) for more by their names, C(namespace), and C(qos), which is
         V(Guaranteed) or V(Burstable).
       - An object with a template counts as one pod, a C(List) as its items. Objects without pods, like a C(Service), are left out.
+      - Pods whose resources the API server would refuse are refused here, too.
     type: list
     elements: dict
     required: true

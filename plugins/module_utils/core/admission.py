@@ -27,7 +27,7 @@ from .feature_gates import is_on
 from .kubelet_fields import EVICTION_DEFAULTS
 from .kubelet_rules import NUMA_IDS, threshold_of
 from .kubelet_view import as_kubelet
-from .pods import CPU, GUARANTEED, HUGEPAGES, MEMORY, Amounts, Container, Pod, combined, describe
+from .pods import CPU, GUARANTEED, HUGEPAGES, MEMORY, Amounts, Container, Pod, combined, describe, is_extended
 from .preemption import victims
 from .quantity import parse_quantity
 from .topology import Topology
@@ -644,8 +644,7 @@ def _lack_of(node: Node, wanted: Mapping[str, int], used: Mapping[str, int]) -> 
 
 def _is_counted(resource: str, node: Node) -> bool:
     """kubelet leaves out what it doesn't know of (its node's other extended resources), and we ephemeral storage."""
-    extended = "/" in resource and "kubernetes.io/" not in resource
-    return resource in node.allocatable if extended else resource in ("pods", CPU, MEMORY) or resource.startswith(HUGEPAGES)
+    return resource in node.allocatable if is_extended(resource) else resource in ("pods", CPU, MEMORY) or resource.startswith(HUGEPAGES)
 
 
 def _lack_words(resource: str, wanted: int, free: int) -> str:

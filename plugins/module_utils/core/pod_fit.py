@@ -23,6 +23,7 @@ from .kubelet_plan import noted_minor
 from .kubelet_view import as_kubelet
 from .notes import Notes
 from .pod_fit_node import as_found, devices_of, free_of, gpu_resource, in_force
+from .pod_rules import check_pod
 from .pods import CPU, MEMORY, Pod, describe, makes_pods, parse_pod, title, unpacked
 from .quantity import format_bytes
 from .start_order import Job, start_orders
@@ -108,7 +109,10 @@ def _pods(values: Sequence[Any], what: str, gpu: str, notes: Notes) -> List[Pod]
     others = [title(value) for _name, value in objects if not makes_pods(value)]
     if others:
         notes.info("objects_without_pods", "Left out of %s, since they make no pods: %s." % (what, ", ".join(others)), objects=others)
-    return [parse_pod(value, name, gpu) for name, value in objects if makes_pods(value)]
+    pods = [(name, parse_pod(value, name, gpu)) for name, value in objects if makes_pods(value)]
+    for name, pod in pods:
+        check_pod(pod, name)
+    return [pod for _name, pod in pods]
 
 
 # --- what would have to change, and what others would do ----------------------------------------------------------------------------------

@@ -120,6 +120,11 @@ def combined(parts: List[Tuple[str, Amounts]]) -> Dict[str, int]:
     return {name: max(long_running.get(name, 0), peak.get(name, 0)) for name in {**long_running, **peak}}
 
 
+def is_extended(resource: str) -> bool:
+    """Whether a resource is one of a device plugin or of a node's owner, not of Kubernetes."""
+    return "/" in resource and "kubernetes.io/" not in resource
+
+
 def _is_pod_level(resource: str) -> bool:
     return resource in (CPU, MEMORY) or resource.startswith(HUGEPAGES)
 
@@ -219,10 +224,10 @@ def _short_form(value: Mapping[str, Any], what: str, gpu: str) -> Pod:
     qos = value.get("qos", GUARANTEED)
     if qos not in (GUARANTEED, BURSTABLE):
         raise InvalidInput('%s.qos is "%s".' % (what, qos), "Write Guaranteed (limits equal requests) or Burstable.")
-    requests = _amounts({"it": wanted}, "it", what)
+    requests = _amounts({"resources": wanted}, "resources", what)
     if qos == GUARANTEED and not (requests.get(CPU) and requests.get(MEMORY)):
         raise InvalidInput("%s is Guaranteed and lacks cpus or memory." % what, "Give both, or write qos: Burstable.")
-    limits = requests if qos == GUARANTEED else {name: amount for name, amount in requests.items() if not _is_pod_level(name)}
+    limits = requests if qos == GUARANTEED else {name: amount for name, amount in requests.items() if name not in (CPU, MEMORY)}
     name = str(value.get("name") or what)
     return Pod("%s/%s" % (value.get("namespace") or "default", name), name, (Container(name, requests, limits),))
 
@@ -272,6 +277,10 @@ def _amounts(value: Mapping[str, Any], part: str, what: str) -> Amounts:
     amounts = {}
     for name, quantity in _mapping(value, part, what).items():
         exact = parse_quantity(str(quantity) if isinstance(quantity, float) else quantity, "%s.%s.%s" % (what, part, name))
+        if exact.denominator != 1 and is_extended(str(name)):
+            raise InvalidInput(
+                '%s.%s.%s is "%s", and the API server takes whole numbers of it only.' % (what, part, name, quantity), "Write one."
+            )
         amounts[str(name)] = -int(-exact * (1000 if name == CPU else 1) // 1)
     return amounts
 

@@ -248,6 +248,8 @@ def test_versions_whose_answers_were_not_compared_are_noted(version: str, code: 
         ({"pods": [{"kind": "Deployment", "spec": {"template": {}}}]}, "no containers"),
         ({"pods": [{"kind": "List", "items": [TRAIN, {"kind": "Pod"}]}]}, "pods[0].items[1] has no containers"),
         ({"pods": [{"kind": "Pod", "spec": {"containers": 5}}]}, "pods[0].spec.containers is 5, not a list."),
+        ({"pods": [{**TRAIN, "gpus": 0.5}]}, "takes whole numbers of it only"),
+        ({"pods": [manifest("Pod", spec={"containers": [CONTAINER, CONTAINER]})]}, "pods[0]: container a is there twice"),
         ({"pods": [TRAIN, TRAIN]}, "more than one pod default/train"),
         ({"pods": [], "running": [BATCH, BATCH]}, "more than one pod default/batch"),
         ({"pods": [], "running": [{**TRAIN, "cpus": 5}]}, "can't run on this node"),
