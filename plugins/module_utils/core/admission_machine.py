@@ -129,9 +129,10 @@ def _cores_of_cache(
     cadvisor takes it so when it has as many CPUs as the node would have if each of its cores had this one's threads."""
     node_cores: Dict[int, int] = {}
     for id_, members in of_numa.items():
-        cpus = numa[id_]
-        whole = sum([not core & ~cpus for _first, core in members])
-        node_cores.update({first: whole for first, _core in members if cpus >> first & 1})
+        cpus, others = numa[id_], ~numa[id_]
+        whole = [first for first, core in members if not core & others]
+        here = whole if len(whole) == len(members) else [first for first, _core in members if cpus >> first & 1]
+        node_cores.update(dict.fromkeys(here, len(whole)))
     firsts = sum([1 << first for first, _core in cores])
     groups: Dict[int, Tuple[int, int]] = {}
     for group in topology.l3_groups:
