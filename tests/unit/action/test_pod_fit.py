@@ -24,6 +24,15 @@ MANIFEST = {
     "metadata": {"name": "train"},
     "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": 16, "memory": "64Gi", "nvidia.com/gpu": 4}}}]},
 }
+REFUSED: dict[str, Any] = {
+    "misspelt": {"pods": [{"cpu": 1}]},
+    "odd_devices": {"devices": {"nvidia.com/gpu": 4}},
+    "odd_word": {"configuration": {"cpuManagerPolicy": "Static", "cpuManagerPolicyOptions": {"foo": "true"}}},
+    "odd_type": {"configuration": {"cpuManagerPolicyOptions": "full-pcpus-only=true"}},
+    "odd_number": {"configuration": {"maxPods": "x"}},
+    "odd_pod": {"pods": [{**POD, "gpus": 0.5}]},
+}
+REGISTERED = ("without", "planless", "own", "what_if", *REFUSED)
 PLAY: dict[str, Any] = {
     "hosts": "all",
     "gather_facts": False,
@@ -37,19 +46,21 @@ PLAY: dict[str, Any] = {
         {
             "name": "what if",
             "gpufleet.node.pod_fit": {
-                "pods": [MANIFEST, {**POD, "name": "second"}, {**POD, "name": "third"}],
+                "pods": [{"kind": "List", "items": [MANIFEST, {**POD, "name": "second"}]}, {**POD, "name": "third"}],
                 "configuration": {"topologyManagerPolicy": "single-numa-node"},
                 "version": "1.36.3",
             },
             "register": "what_if",
         },
-        {"name": "misspelt", "gpufleet.node.pod_fit": {"pods": [{"cpu": 1}]}, "register": "misspelt", "ignore_errors": True},
+        *(
+            {"name": name, "gpufleet.node.pod_fit": {"pods": [POD], **options}, "register": name, "ignore_errors": True}
+            for name, options in REFUSED.items()
+        ),
         {
             "name": "out",
             "ansible.builtin.copy": {
                 "dest": "{{ dest }}",
-                "content": "{{ {'without': without, 'planless': planless, 'own': own, 'what_if': what_if, "
-                "'misspelt': misspelt} | to_json }}",
+                "content": "{{ {%s} | to_json }}" % ", ".join(f"'{name}': {name}" for name in REGISTERED),
             },
         },
     ],
@@ -100,7 +111,16 @@ def test_a_configuration_stands_over_the_plans(results: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("task", "part"),
-    [("without", "no facts of this node"), ("planless", "how kubelet is configured"), ("misspelt", 'Did you mean "cpus"?')],
+    [
+        ("without", "no facts of this node"),
+        ("planless", "how kubelet is configured"),
+        ("misspelt", 'Did you mean "cpus"?'),
+        ("odd_devices", "devices holds nvidia.com/gpu: 4, which are no devices by NUMA node."),
+        ("odd_word", 'cpuManagerPolicy is "Static", which kubelet refuses.'),
+        ("odd_type", 'cpuManagerPolicyOptions is "full-pcpus-only=true", where kubelet reads a mapping of texts'),
+        ("odd_number", 'maxPods is "x", which is not a whole number.'),
+        ("odd_pod", "takes whole numbers of it only"),
+    ],
 )
 def test_refusals_say_what_to_do(results: dict[str, Any], task: str, part: str) -> None:
     assert results[task]["failed"] and part in results[task]["msg"] and results[task]["remedy"]
