@@ -236,7 +236,7 @@ def _allocatable(topology: Topology, configuration: Mapping[str, Any], devices: 
 def _eviction(memory: int, configuration: Mapping[str, Any]) -> int:
     """The hard eviction threshold of memory in bytes."""
     hard = configuration.get("evictionHard")
-    if not hard or configuration.get("mergeDefaultEvictionSettings"):
+    if hard is None or configuration.get("mergeDefaultEvictionSettings"):
         hard = {**EVICTION_DEFAULTS, **(hard or {})}
     return threshold_of({"evictionHard": hard}, memory)
 

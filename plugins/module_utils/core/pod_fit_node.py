@@ -26,7 +26,7 @@ RESOURCES = {"10de": GPU, "1002": "amd.com/gpu"}
 # Fields beside those that the rules look at, which pods are counted by, and their flags.
 COUNTS = {"maxPods": "max-pods", "podsPerCore": "pods-per-core"}
 _FLAGS = {**FLAGS, **{flag: name for name, flag in COUNTS.items()}}
-_MISSPELT = 0.8  # as alike are none of kubelet's other fields to those that count here
+_MISSPELT = 0.8  # none of the other fields of kubelet is that much like one that counts here
 
 
 def in_force(
@@ -183,10 +183,12 @@ def as_found(node: Node, running: Sequence[Pod], free: Free) -> State:
     for index, pod in enumerate(running):
         verdict, state = admit(node, state, pod)
         if not verdict.admitted:
-            where = "on what free leaves of this node" if free.is_said else "on this node"
+            where, remedy = "on this node", "or say what is free instead"
+            if free.is_said:
+                where, remedy = "on what free leaves of this node", "and leave out of free what they have"
             raise InvalidInput(
-                "%s (running[%d]) can't run %s beside the others: %s" % (pod.name, index, where, verdict.reason),
-                "Give the running pods in the order of their start, and nothing that one of them has in free.",
+                "%s (running[%d]) can't run %s beside the others: %s." % (pod.name, index, where, verdict.reason),
+                "Give the running pods in the order of their start, %s." % remedy,
             )
         state = start(node, state, pod)
     return _with_others(node, state, free) if free.is_said else state

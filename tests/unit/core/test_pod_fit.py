@@ -326,6 +326,11 @@ def test_flags_beat_the_plan_and_what_if_beats_both(what_if: Any, reasons: list[
     assert [pod["reason"] for pod in answer["pods"]] == reasons
 
 
+def test_a_flag_without_thresholds_leaves_all_memory_to_pods() -> None:
+    changes = [ask(reference(), {**BATCH, "memory": "9Ti"}, flags=flags)["pods"][0]["change"] for flags in ({}, {"eviction-hard": ""})]
+    assert changes == ["The node has %s memory for pods altogether." % amount for amount in ("2318236Mi", "2264Gi")]
+
+
 def test_a_flag_that_kubelet_exits_on_is_said() -> None:
     with pytest.raises(InvalidInput, match='topologyManagerPolicy is "single"'):
         ask(reference(), TRAIN, flags={"topology-manager-policy": "single"})
