@@ -248,10 +248,13 @@ def _checked(form: _Form, content: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _decode(go: _Type, value: Any, made: bool = False) -> Any:
-    """A JSON value as encoding/json puts it into this type; nothing (None) is nil. ``made``: maps are made before.
+    """A JSON value as encoding/json puts it into this type; nothing (None) is nil, in a struct's place one of zero values. ``made``: maps are
+    made before.
 
     :raises Unusable: the value is of another type
     """
+    if value is None and go.kind == "struct":
+        value = {}
     if value is None:
         return {"text": "", "int": 0, "uint64": 0, "cpus": CpuSet()}.get(go.kind)
     if go.kind == "text" and isinstance(value, str):

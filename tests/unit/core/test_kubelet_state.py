@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kubelet_states import cpu_state, memory_state, sealed
 
@@ -129,6 +129,8 @@ documents = st.recursive(st.none() | st.integers() | st.text(), lambda inner: st
 
 
 @given(st.sampled_from(MANAGERS), st.text() | documents.map(json.dumps), MINORS, st.booleans())
+@example("memory_manager_state", '{"podEntries": {"": null}}', 28, False)
+@example("cpu_manager_state", '{"data": "null", "dataChecksum": %d}' % fnv1a("(string)null"), 37, False)
 def test_any_text_is_a_state_or_a_reason(manager: str, text: str, minor: int, pod_level: bool) -> None:
     fields = {**STATIC, "featureGates": {"PodLevelResourceManagers": pod_level}}
     reason = stale_because(manager, text, fields, MACHINE, minor)
