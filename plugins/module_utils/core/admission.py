@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import admission_cpu, admission_devices, admission_topology
-from .admission_cpu import KubeletHangs, NotEnoughCpus, Options
-from .admission_machine import Cpus, bits_of, cpu_count, cpus_of, popcount
+from .admission_cpu import NotEnoughCpus, Options
+from .admission_machine import Cpus, KubeletHangs, bits_of, cpu_count, cpus_of, popcount
 from .admission_memory import Block, Crash, Memory, NoMemory, hugepages, memory_of, memory_requests
 from .admission_topology import Affinity, BadDistances, Hints, Policy
 from .cpuset import CpuSet

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from .admission_machine import Cpus, bits_of, lowest, popcount, subsets, sums
+from .admission_machine import Cpus, KubeletHangs, bits_of, lowest, popcount, subsets, sums
 
 FULL_CORES, ACROSS_NUMA, BY_SOCKET = "full-pcpus-only", "distribute-cpus-across-numa", "align-by-socket"
 ACROSS_CORES, BY_CACHE, STRICT = "distribute-cpus-across-cores", "prefer-align-cpus-by-uncorecache", "strict-cpu-reservation"
@@ -23,10 +23,6 @@ SHARES_BY_SOCKET = 37  # since this minor align-by-socket also decides which NUM
 
 class NotEnoughCpus(Exception):
     """kubelet finds too few CPUs, or loses count of them; the text says which."""
-
-
-class KubeletHangs(Exception):
-    """kubelet's search doesn't end on this input."""
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,22 @@ def lowest(mask: int, count: int) -> int:
     return taken
 
 
+class KubeletHangs(Exception):
+    """kubelet's search doesn't end on this input, or not in practice."""
+
+
+# Above this number of NUMA nodes kubelet's look at all their subsets takes it minutes, and soon hours.
+MAX_NODES = 16
+
+
 @lru_cache(maxsize=64)
 def subsets(mask: int) -> Tuple[int, ...]:
-    """All subsets of a mask but the empty one, those with fewer members first."""
+    """All subsets of a mask but the empty one, those with fewer members first.
+
+    :raises KubeletHangs: there are too many
+    """
+    if popcount(mask) > MAX_NODES:
+        raise KubeletHangs("it looks at all subsets of %d NUMA nodes" % popcount(mask))
     found: List[int] = []
     for bit in bits_of(mask):
         found += [1 << bit] + [one | 1 << bit for one in found]

@@ -18,8 +18,6 @@ from .quantity import format_bytes, parse_bytes
 from .topology import Topology
 
 _UNSIGNED = (1 << 64) - 1  # kubelet's arithmetic wraps
-# Above this number of NUMA nodes kubelet's look at all their subsets doesn't end in practice.
-MAX_NODES = 16
 
 
 class NoMemory(Exception):
@@ -77,8 +75,6 @@ class Memory:
         return {mask: popcount(mask) == enough for mask in masks if mask in can_ever and mask in can_now and self._joins(mask)}
 
     def _subsets(self) -> Tuple[int, ...]:
-        if len(self.nodes) > MAX_NODES:
-            raise Crash("kubelet compares all subsets of %d NUMA nodes" % len(self.nodes))
         return subsets(sum(1 << id_ for id_ in self.nodes))
 
     def _know(self, requests: Amounts) -> None:

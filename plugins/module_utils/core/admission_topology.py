@@ -9,18 +9,28 @@ and preferred. Source: pkg/kubelet/cm/topologymanager/policy.go, numa_info.go.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from .admission_machine import bits_of, popcount
+from .admission_machine import KubeletHangs, bits_of, popcount, subsets
 
 Hints = Mapping[int, bool]
+
+_MAX_COMBINATIONS = 10**10  # kubelet does some millions a second
 
 NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "single-numa-node"
 
 
 class BadDistances(Exception):
     """kubelet looks NUMA distances up by node id in a list that is shorter: it crashes."""
+
+
+@lru_cache(maxsize=64)
+def _larger_by_one(nodes: int) -> Tuple[Tuple[int, int], ...]:
+    """Each set with each of those that have one more node, node after node."""
+    return tuple((mask, mask | 1 << node) for node in bits_of(nodes) for mask in subsets(nodes) if not mask >> node & 1)
 
 
 @dataclass(frozen=True)
@@ -58,10 +68,7 @@ class Policy:
         common = self._common(resources)
         if common:
             return Affinity(min(common, key=self._narrow_or_close), True)
-        merged = {self.nodes}
-        for hints in resources:
-            merged = {one & mask for one in merged for mask in hints} or merged
-        merged.discard(0)
+        merged = self._intersections([hints for hints in resources if hints])
         if not merged:
             return Affinity(self.nodes, False)
         # The resource that needs the most NUMA nodes says how many are right; fewer are better than more.
@@ -72,6 +79,27 @@ class Policy:
             return (0, 0, self._close(mask)) if count == right else (1 + (count > right), abs(count - right), self._close(mask))
 
         return Affinity(min(merged, key=fitness), False)
+
+    def _intersections(self, resources: Sequence[Hints]) -> List[int]:
+        """All sets but the empty one that are the intersection of one hint of each resource, as kubelet finds them by trying all.
+
+        For each set the combinations are counted that have it in common or more, and those with more are taken off again.
+
+        :raises KubeletHangs: kubelet would be at it for hours
+        """
+        combinations = math.prod(map(len, resources))
+        if combinations > _MAX_COMBINATIONS:
+            raise KubeletHangs("it compares %.0e combinations of hints" % combinations)
+        masks, larger = subsets(self.nodes), _larger_by_one(self.nodes)
+        count = dict.fromkeys(masks, 1)
+        for hints in resources:
+            having = {mask: mask in hints for mask in masks}
+            for mask, more in larger:
+                having[mask] += having[more]
+            count = {mask: count[mask] * having[mask] for mask in masks}
+        for mask, more in larger:
+            count[mask] -= count[more]
+        return [mask for mask in masks if count[mask]]
 
     def _common(self, resources: Iterable[Hints]) -> List[int]:
         """The sets that every resource prefers; all NUMA nodes when none has hints."""
