@@ -177,7 +177,8 @@ pods:
     scheduler:
       description:
         - What a topology-aware scheduler does with the pod, when alignment is C(required) or C(preferred).
-        - V(runs), V(degraded) (it runs, but not aligned), V(pending) (it waits until enough is free together) or V(never).
+        - V(runs), V(degraded) (it runs, but not aligned), V(pending) (it waits until enough is free together), V(never), or V(unknown) on
+          machines with more NUMA nodes than kubelet aligns.
       type: dict
       sample: {required: runs, preferred: runs}
     containers:

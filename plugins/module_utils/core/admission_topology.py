@@ -93,7 +93,7 @@ class Policy:
         masks, larger = subsets(self.nodes), _larger_by_one(self.nodes)
         count = dict.fromkeys(masks, 1)
         for hints in resources:
-            having = {mask: mask in hints for mask in masks}
+            having = {mask: int(mask in hints) for mask in masks}
             for mask, more in larger:
                 having[mask] += having[more]
             count = {mask: count[mask] * having[mask] for mask in masks}

@@ -248,8 +248,8 @@ def _checked(form: _Form, content: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _decode(go: _Type, value: Any, made: bool = False) -> Any:
-    """A JSON value as encoding/json puts it into this type; nothing (None) is nil, in a struct's place one of zero values. ``made``: maps are
-    made before.
+    """A JSON value as encoding/json puts it into this type; nothing (None) is nil, and where a struct has to be, one of zero values.
+    ``made``: maps are made before.
 
     :raises Unusable: the value is of another type
     """

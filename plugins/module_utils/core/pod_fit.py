@@ -10,23 +10,24 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import admission_topology
-from .admission import AFFINITY, CRASHES, HANGS, OUT_OF, SMT, Node, Placement, State, Verdict, admit, beyond, node_of, start
+from .admission import AFFINITY, CRASHES, HANGS, NO_POD_LEVEL, OUT_OF, SMT, Node, Placement, State, Verdict, admit, beyond, node_of, start
 from .admission_machine import bits_of, popcount
 from .admission_memory import memory_of
 from .codec import to_json
 from .cpuset import CpuSet, union
 from .errors import InvalidInput
 from .kubelet_plan import noted_minor
+from .kubelet_rules import MAX_NUMA_NODES
 from .kubelet_view import as_kubelet
 from .notes import Notes
 from .pod_fit_node import as_found, devices_of, free_of, gpu_resource, in_force
 from .pod_rules import check_pod
 from .pods import CPU, MEMORY, Pod, describe, makes_pods, parse_pod, title, unpacked
 from .quantity import format_bytes
-from .start_order import Job, start_orders
+from .start_order import Job, StartOrder, start_orders
 from .topology import CPU_MEMORY, Topology
 
 # Orders of start are told for so many pods; three have six orders.
@@ -98,7 +99,7 @@ def predict(question: Question) -> Dict[str, Any]:
     return {
         "pods": [_pod_answer(topology, pod, fit) for pod, fit in fits],
         "free": _free(node, state),
-        "start_orders": to_json(_orders(question.topology, configuration, node, before, pods)),
+        "start_orders": to_json(_orders(_usable_memory(question.topology, configuration), node, before, running, pods)),
         "notes": to_json(notes.freeze()),
     }
 
@@ -140,11 +141,17 @@ class _Answers:
 def scheduler(answers: _Answers) -> Dict[str, str]:
     """What a topology-aware scheduler does with the pod: required alignment it waits for, without preferred alignment the pod runs too.
 
-    Answers: "runs", "degraded" (runs, but not aligned), "pending" (would run on the empty node), "never".
+    Answers: "runs", "degraded" (runs, but not aligned), "pending" (would run on the empty node), "never", "unknown" (there are more NUMA
+    nodes than kubelet aligns, and what it would do with them isn't computed).
     """
-    if _lacking(answers.node, answers.pod) or beyond(answers.node, answers.pod):
+    node = answers.node
+    if _lacking(node, answers.pod) or beyond(node, answers.pod):
         return {"required": "never", "preferred": "never"}
-    strict, loose = (_under(answers.node, policy) for policy in (admission_topology.RESTRICTED, admission_topology.BEST_EFFORT))
+    if not _may_align(node):
+        return {"required": "unknown", "preferred": "unknown"}
+    # Aligned is what kubelet's policy calls so; under a policy that lets everything run, as few NUMA nodes as can do.
+    strict = node if node.policy.name == admission_topology.SINGLE else _under(node, admission_topology.RESTRICTED)
+    loose = _under(node, admission_topology.BEST_EFFORT)
     if answers.of(strict).admitted:
         return {"required": "runs", "preferred": "runs"}
     # The two agree on the NUMA nodes, and best-effort takes them in any case: what it refuses on the empty node restricted refuses, too.
@@ -152,6 +159,11 @@ def scheduler(answers: _Answers) -> Dict[str, str]:
     ever = degraded or answers.of(loose, empty=True).admitted
     required = "pending" if ever and answers.of(strict, empty=True).admitted else "never"
     return {"required": required, "preferred": "degraded" if degraded else "pending" if ever else "never"}
+
+
+def _may_align(node: Node) -> bool:
+    """Whether kubelet would start under another topology policy than none: with few NUMA nodes, or where it is allowed to have more."""
+    return node.policy.name != admission_topology.NONE or popcount(node.numa_nodes) <= MAX_NUMA_NODES
 
 
 def _lacking(node: Node, pod: Pod) -> List[str]:
@@ -170,18 +182,17 @@ def change(answers: _Answers) -> str:
         words = "kubelet doesn't look at %s, which this node isn't known to have: name it in devices, or ask a node that has it."
         return words % ", ".join(_lacking(node, pod)) if _lacking(node, pod) else ""
     if verdict.reason in (HANGS, CRASHES):
-        return "Choose another configuration for this machine: no kubelet of this version survives such a pod."
+        return "Change the pod, or choose another configuration for this machine: no kubelet of this version survives the two."
+    if verdict.reason == NO_POD_LEVEL:
+        return "Turn kubelet's feature gate PodLevelResources on, or leave spec.resources out and give each container its own."
     for resource in beyond(node, pod):
         return "The node has %s for pods altogether." % describe({resource: node.allocatable.get(resource, 0)})
-    if verdict.reason == SMT:
-        per_core = node.cpus.per_core
-        odd = next((one for one in pod.containers if one.requests.get(CPU, 0) // 1000 % per_core), None)
-        if odd:
-            count = odd.requests[CPU] // 1000
-            return "Let %s ask for %d CPUs or %d." % (odd.name, count - count % per_core, count - count % per_core + per_core)
-    if answers.of(node, empty=True).admitted:
+    empty = answers.of(node, empty=True)
+    if empty.admitted:
         what = "the sums allow it" if verdict.reason.startswith(OUT_OF) else "enough is free together"
         return "It fits the empty node: other pods have to end until %s. Free now: %s." % (what, _free_words(node, answers.state))
+    if SMT in (verdict.reason, empty.reason) and _odd(node, pod):
+        return "Let %s." % ", ".join("%s ask for %s" % odd for odd in _odd(node, pod))
     for words, other in _other_settings(node):
         answer = answers.of(other)
         if answer.admitted:
@@ -191,14 +202,25 @@ def change(answers: _Answers) -> str:
     return "Not even the empty node fits it: ask for less."
 
 
+def _odd(node: Node, pod: Pod) -> List[Tuple[str, str]]:
+    """The containers that ask for whole CPUs and not for whole cores, each with the numbers of CPUs nearest to that."""
+    per_core, found = node.cpus.per_core, []
+    for container in pod.containers:
+        count, part = divmod(container.requests.get(CPU, 0), 1000)
+        if count and not part and count % per_core:
+            below = count - count % per_core
+            found.append((container.name, "%d CPUs or %d" % (below, below + per_core) if below else "%d CPUs" % per_core))
+    return found
+
+
 def _other_settings(node: Node) -> List[Tuple[str, Node]]:
     """Configurations near this one, with their names, those that give up least first."""
-    return [
+    aligning = [
         *([("topologyManagerScope container", dataclasses.replace(node, scope="container"))] if node.scope == "pod" else []),
         ("topologyManagerPolicy restricted", _under(node, admission_topology.RESTRICTED)),
         ("topologyManagerPolicy best-effort", _under(node, admission_topology.BEST_EFFORT)),
-        ("memoryManagerPolicy None", dataclasses.replace(node, memory=None)),
     ]
+    return [*(aligning if _may_align(node) else []), ("memoryManagerPolicy None", dataclasses.replace(node, memory=None))]
 
 
 def _where(node: Node, verdict: Verdict) -> str:
@@ -282,22 +304,32 @@ def _free(node: Node, state: State) -> Dict[str, Any]:
     }
 
 
-def _orders(topology: Topology, configuration: Mapping[str, Any], node: Node, state: State, pods: Sequence[Pod]) -> Any:
-    """Which order of start is safe for the pods' memory; none for one pod, for many, or where one of them isn't admitted."""
-    if not 2 <= len(pods) <= MAX_ORDERED:
+def _usable_memory(topology: Topology, configuration: Mapping[str, Any]) -> Dict[int, int]:
+    """Memory for jobs by NUMA node in bytes: that of nodes with CPUs, less what is reserved and hugepages."""
+    memory = memory_of(topology, {**configuration, "memoryManagerPolicy": "Static"})
+    return {one.id: memory.nodes[one.id].free[MEMORY] for one in topology.numa_nodes if one.kind == CPU_MEMORY} if memory else {}
+
+
+def _orders(usable: Mapping[int, int], node: Node, state: State, running: Sequence[Pod], pods: Sequence[Pod]) -> Tuple[StartOrder, ...]:
+    """Which order of start is safe for the pods' memory beside those that run; none for one pod, for many, or where one isn't admitted."""
+    if not usable or not 2 <= len(pods) <= MAX_ORDERED:
         return ()
+    names = {pod.key: pod.name for pod in [*running, *pods]}
+    if len(set(names.values())) < len(names):
+        names = {key: key for key in names}
+    there = [_job(names, node, pod, state.cpus.get(pod.key, {}).values()) for pod in running]
     jobs = []
     for pod in pods:
         verdict, state = admit(node, state, pod)
         if not verdict.admitted:
             return ()
-        cpus: Counter[int] = Counter()
-        for placement in verdict.containers:
-            if placement.exclusive and placement.kind != "init":
-                cpus.update(
-                    {id_: popcount(members & placement.cpus) for id_, members in node.cpus.numa.items() if members & placement.cpus}
-                )
-        jobs.append(Job(pod.name, pod.total_requests(node.pod_level).get(MEMORY, 0), cpus))
-    reserved = memory_of(topology, {**configuration, "memoryManagerPolicy": "Static"})
-    usable = {one.id: reserved.nodes[one.id].free[MEMORY] for one in topology.numa_nodes if one.kind == CPU_MEMORY} if reserved else {}
-    return start_orders(usable, jobs) if usable else ()
+        own = [placement.cpus for placement in verdict.containers if placement.exclusive and placement.kind != "init"]
+        jobs.append(_job(names, node, pod, own))
+    return start_orders(usable, jobs, there)
+
+
+def _job(names: Mapping[str, str], node: Node, pod: Pod, own: Collection[int]) -> Job:
+    """A pod in the terms of start_order; ``own`` are its containers' exclusive CPUs."""
+    by_node = {id_: sum(popcount(members & cpus) for cpus in own) for id_, members in node.cpus.numa.items()}
+    memory = pod.total_requests(node.pod_level).get(MEMORY, 0)
+    return Job(names[pod.key], memory, {id_: count for id_, count in by_node.items() if count})

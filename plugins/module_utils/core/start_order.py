@@ -4,7 +4,7 @@
 
 A job that owns CPUs touches its memory from them: on each NUMA node as much as its share of the CPUs. A job in the shared pool does as
 one of three policies says; under first touch the worst is assumed, which is common: one thread loads all data, on the NUMA node where
-it runs. Each job has touched all of its memory before the next starts.
+it runs. Each job has touched all of its memory before the next starts, and those that run already before the first.
 """
 
 from __future__ import annotations
@@ -48,16 +48,18 @@ class StartOrder:
     numa_nodes: Tuple[NodeUse, ...]
 
 
-def start_orders(capacity: Mapping[int, int], jobs: Sequence[Job]) -> Tuple[StartOrder, ...]:
-    """Every order of the jobs under every policy. ``capacity``: free memory in bytes by NUMA node."""
-    return tuple(_run(capacity, order, policy) for order in itertools.permutations(jobs) for policy in POLICIES)
+def start_orders(capacity: Mapping[int, int], jobs: Sequence[Job], running: Sequence[Job] = ()) -> Tuple[StartOrder, ...]:
+    """Every order of the jobs under every policy, beside jobs that run. ``capacity``: memory for all of them in bytes by NUMA node."""
+    return tuple(_run(capacity, running, order, policy) for order in itertools.permutations(jobs) for policy in POLICIES)
 
 
-def _run(capacity: Mapping[int, int], order: Sequence[Job], policy: str) -> StartOrder:
+def _run(capacity: Mapping[int, int], running: Sequence[Job], order: Sequence[Job], policy: str) -> StartOrder:
     free = dict(capacity)
     got: Dict[int, Dict[str, int]] = {node: {} for node in capacity}
     problems: List[str] = []
-    for job in order:
+    for number, job in enumerate([*running, *order]):
+        if number == len(running):
+            problems.clear()  # those that run have what they have
         wanted = _wanted(job, free, policy)
         short = {node: amount - free[node] for node, amount in wanted.items() if amount > free[node]}
         for node, amount in wanted.items():

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.pod_fit import 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.pod_fit_report import fit_lines
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import PROFILES, policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.start_order import POLICIES, Job, start_orders
-from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
+from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import DEVICE_MEMORY, NumaNode, Topology
 
 TRAIN = {"name": "train", "cpus": 192, "memory": "1600Gi", "gpus": 8}
 BATCH = {"name": "batch", "cpus": 90, "memory": "600Gi", "qos": "Burstable"}
@@ -349,3 +349,76 @@ def test_the_answer_is_plain_and_readable_under_every_profile(profile: str, vers
     lines = fit_lines(answer)
     assert lines[0].split()[:3] == ["pod", "container", "kubelet"] and max(map(len, lines)) <= 140
     assert [pod["admitted"] for pod in answer["pods"]] == [True, False]
+
+
+def test_memory_of_running_pods_is_not_there_for_the_next() -> None:
+    """The same three jobs, one of which runs already: what is unsafe after it stays unsafe."""
+    runs, first, second = (
+        {"name": "r", "cpus": 96, "memory": "900Gi", "gpus": 4},
+        {"name": "a", "cpus": 40, "memory": "600Gi"},
+        {"name": "b", "cpus": 8, "memory": "10Gi"},
+    )
+    beside = ask(reference(), first, second, running=[runs])["start_orders"]
+    together = ask(reference(), runs, first, second)["start_orders"]
+    after = {(tuple(one["order"][1:]), one["policy"]): one["safe"] for one in together if one["order"][0] == "r"}
+    assert {(tuple(one["order"]), one["policy"]): one["safe"] for one in beside} == after
+    assert not any(after.values())
+
+
+def test_pods_of_two_namespaces_are_told_apart_in_orders() -> None:
+    pods = [{"name": "a", "namespace": name, "cpus": 2, "memory": "1Gi"} for name in ("x", "y")]
+    assert {one["order"][0] for one in ask(reference(), *pods)["start_orders"]} == {"x/a", "y/a"}
+
+
+def test_more_numa_nodes_than_kubelet_aligns() -> None:
+    """It would look at 2 ** 34 sets of them before 1.36."""
+    topology = make_topology(packages=2, cores=36, memory=480 * GIB, gpus_per_node=2)
+    memory_only = tuple(NumaNode(id=id_, kind=DEVICE_MEMORY, cpus=CpuSet(), memory_bytes=0) for id_ in range(2, 34))
+    topology = topology.replace(numa_nodes=(*topology.numa_nodes, *memory_only))
+    for version in ("1.34.4", "1.37.2"):
+        question = Question(
+            topology,
+            {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+            version,
+            [{"name": "a", "cpus": 4, "memory": "1Gi", "gpus": 1}],
+        )
+        (pod,) = predict(question)["pods"]
+        assert pod["admitted"] and pod["scheduler"] == {"required": "unknown", "preferred": "unknown"}
+
+
+def by_advice(pod: dict[str, Any], advice: str) -> dict[str, Any]:
+    """The pod with the first number of CPUs that the advice gives each container."""
+    asked = dict(re.findall(r"(\w+) ask for (\d+) CPUs", advice))
+    containers = [
+        {**one, "resources": {"limits": {**one["resources"]["limits"], "cpu": asked.get(one["name"], one["resources"]["limits"]["cpu"])}}}
+        for one in pod["spec"]["containers"]
+    ]
+    return {**pod, "spec": {"containers": containers}}
+
+
+@given(
+    st.lists(st.sampled_from(("1", "2", "3", "5", "1500m", "500m")), min_size=1, max_size=4),
+    st.sampled_from(("best-effort", "restricted", "single-numa-node")),
+    st.integers(0, 4),
+)
+def test_whoever_follows_the_advice_on_whole_cores_gets_further(cpus: list[str], policy: str, gpus: int) -> None:
+    containers = [
+        {
+            "name": "c%d" % number,
+            "resources": {"limits": {"cpu": count, "memory": "1Gi", **({"nvidia.com/gpu": gpus} if gpus and not number else {})}},
+        }
+        for number, count in enumerate(cpus)
+    ]
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": containers}}
+    over = {"topologyManagerPolicy": policy}
+    for free in ({}, {"gpus": [0, 1, 4, 5]}, {"gpus": []}):
+        (found,) = ask(reference(), pod, what_if=over, free=free)["pods"]
+        if found["admitted"]:
+            continue
+        assert found["scheduler"]["required"] != "runs"
+        if found["change"].startswith("Let "):
+            assert " 0 CPUs" not in found["change"]
+            (again,) = ask(reference(), by_advice(pod, found["change"]), what_if=over, free=free)["pods"]
+            assert again["admitted"] or "fits the empty node" in again["change"]
+        else:
+            assert "fits the empty node" in found["change"]
