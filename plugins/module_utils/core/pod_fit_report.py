@@ -24,7 +24,7 @@ def fit_lines(result: Mapping[str, Any]) -> List[str]:
             lines += _wrapped("%s: " % pod["name"], "%s %s" % (pod["message"], pod["change"]))
         elif pod["change"]:
             lines += _wrapped("%s: " % pod["name"], pod["change"])
-        elif pod["scheduler"]["required"] != "runs":
+        elif pod["scheduler"]["required"] not in ("runs", "unknown"):
             lines += _wrapped("%s: " % pod["name"], "not aligned; a scheduler that requires it says %s." % pod["scheduler"]["required"])
         if pod["ends"]:
             lines += _wrapped("%s: " % pod["name"], "kubelet ends %s for it." % ", ".join(pod["ends"]))
