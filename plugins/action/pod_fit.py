@@ -11,6 +11,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.codec import fr
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import flags_after
 from ansible_collections.gpufleet.node.plugins.module_utils.core.pod_fit import Question, predict
+from ansible_collections.gpufleet.node.plugins.module_utils.core.pod_fit_node import with_pools
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Topology
 
 OPTIONS = {
@@ -44,7 +45,8 @@ class ActionModule(ActionBase):
         topology = options["topology"] or self._fact("gpufleet_topology", task_vars)
         if not topology:
             raise InvalidInput("There are no facts of this node yet.", "Run gpufleet.node.topology_facts first, or pass topology.")
-        kubelet = (options["plan"] or self._fact("gpufleet_plan", task_vars) or {}).get("kubelet") or {}
+        plan = options["plan"] or self._fact("gpufleet_plan", task_vars) or {}
+        kubelet = plan.get("kubelet") or {}
         found = topology.get("kubelet") or {}
         version = options["version"] or kubelet.get("version") or found.get("version")
         if not kubelet and not options["configuration"]:
@@ -53,7 +55,7 @@ class ActionModule(ActionBase):
             remedy = 'Pass version, like "1.34.4", or set gpufleet_kubelet_version for the plan.'
             raise InvalidInput("kubelet's version can't be told.", remedy)
         return Question(
-            topology=from_json(Topology, topology, "topology"),
+            topology=with_pools(from_json(Topology, topology, "topology"), plan.get("hugepages") or {}),
             configuration=kubelet.get("configuration", {}),
             version=version,
             pods=options["pods"],

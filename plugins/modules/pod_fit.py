@@ -61,6 +61,7 @@ options:
     description:
       - The plan, as M(gpufleet.node.node_plan) returned it. The default is the host's own fact C(gpufleet_plan).
       - Flags that kubelet is started with beat it, here as well.
+      - Its hugepages count as if they were there already.
     type: dict
   configuration:
     description:

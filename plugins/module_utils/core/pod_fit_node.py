@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
@@ -18,7 +19,7 @@ from .kubelet_fields import FIELDS, FLAGS, HEADER
 from .kubelet_merge import merged, typed
 from .kubelet_plan import machine_section
 from .pods import CPU, GPU, Container, Pod
-from .topology import Device, Topology
+from .topology import Device, HugepagePool, Topology
 
 # Resources of GPU vendors' device plugins, by PCI vendor.
 RESOURCES = {"10de": GPU, "1002": "amd.com/gpu"}
@@ -63,6 +64,19 @@ def _check_names(given: Mapping[str, Any]) -> None:
 def _hugepages(topology: Topology) -> Dict[int, int]:
     """Bytes of hugepages on each NUMA node."""
     return {node.id: sum(size * pool.total for size, pool in node.hugepages.items()) for node in topology.numa_nodes}
+
+
+def with_pools(topology: Topology, pools: Mapping[Any, Mapping[Any, int]]) -> Topology:
+    """The facts once a plan's hugepages (pages by NUMA node, by page size in bytes) are there; a size that isn't planned stays as it is."""
+    planned = {int(size): {int(node): pages for node, pages in counts.items()} for size, counts in pools.items()}
+    nodes = tuple(
+        dataclasses.replace(
+            node,
+            hugepages={**node.hugepages, **{size: HugepagePool(n, n) for size, by in planned.items() for n in [by.get(node.id, 0)]}},
+        )
+        for node in topology.numa_nodes
+    )
+    return topology.replace(numa_nodes=nodes) if planned else topology
 
 
 def gpu_resource(topology: Topology) -> str:

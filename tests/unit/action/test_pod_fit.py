@@ -32,7 +32,7 @@ REFUSED: dict[str, Any] = {
     "odd_number": {"configuration": {"maxPods": "x"}},
     "odd_pod": {"pods": [{**POD, "gpus": 0.5}]},
 }
-REGISTERED = ("without", "planless", "own", "what_if", *REFUSED)
+REGISTERED = ("without", "planless", "own", "what_if", "pages", *REFUSED)
 PLAY: dict[str, Any] = {
     "hosts": "all",
     "gather_facts": False,
@@ -56,6 +56,17 @@ PLAY: dict[str, Any] = {
             {"name": name, "gpufleet.node.pod_fit": {"pods": [POD], **options}, "register": name, "ignore_errors": True}
             for name, options in REFUSED.items()
         ),
+        {"name": "plan with hugepages", "gpufleet.node.node_plan": {}, "vars": {"gpufleet_hugepages": {"1G": 900}}},
+        {
+            "name": "pages",
+            "gpufleet.node.pod_fit": {
+                "pods": [
+                    {"name": "pages", "cpus": 2, "memory": "1Gi", "resources": {"hugepages-1Gi": "4Gi"}},
+                    {"name": "large", "cpus": 2, "memory": "1500Gi"},
+                ]
+            },
+            "register": "pages",
+        },
         {
             "name": "out",
             "ansible.builtin.copy": {
@@ -157,3 +168,9 @@ def test_the_playbook_without_pods_says_how_to_give_them(repository: Path, ansib
     assert "No pods are given. Add -e pods_file=FILE with Kubernetes manifests, or -e" in said
     offered = re.search(r"-e '({.*})'", json.loads(re.search(r'"msg": (".*")', said).group(1)))  # type: ignore[union-attr]
     assert offered and "admits" in run(ansible_env, playbook, "-c", "local", "-e", offered.group(1), "-e", f"gpufleet_root={root}")
+
+
+def test_hugepages_of_the_plan_count_as_there(results: dict[str, Any]) -> None:
+    pages, large = results["pages"]["pods"]
+    assert pages["admitted"] and not large["admitted"]
+    assert re.fullmatch(r"The node has \d+Mi memory for pods altogether\.", large["change"]), large["change"]
