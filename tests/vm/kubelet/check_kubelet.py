@@ -48,6 +48,7 @@ def node() -> RealNode:
 
 def test_colocation(node: RealNode, figure: Figure) -> None:
     """site.yml with profile colocation: kubelet is healthy, and configz and its state say what was planned"""
+    figure(", ".join(node.run("kubelet --version && containerd --version | cut -d' ' -f 1,3").splitlines()))
     _change(node, figure, gpufleet_profile="colocation")
 
 
