@@ -291,7 +291,7 @@ ansible_facts:
           description:
             - Other owners of settings. C(tuned_profile) is null unless tuned starts at boot; the others say what is installed.
             - C(containerd_version) is null when it can't be told. C(containerd_systemd_cgroup) says whether its configuration has
-              C(SystemdCgroup) on.
+              C(SystemdCgroup) on for the default runtime.
           type: dict
           sample:
             tuned_profile: null

@@ -12,6 +12,7 @@ import posixpath
 import re
 from typing import Iterator, Match
 
+from . import containerd
 from .anonymise import Anonymiser
 from .boot import RECORD
 from .kubelet_fields import FLAGS
@@ -23,11 +24,8 @@ _SERIALS = frozenset(("serial", "serial_number", "product_serial", "board_serial
 _EXCERPTS = (
     (re.compile(r"/run/udev/data/"), re.compile(r"^E:ID_PART_ENTRY_TYPE=.*\n?", re.MULTILINE)),
     (re.compile(r"/var/lib/dpkg/status\Z"), re.compile(r"^Package: (?:kubelet|containerd(?:\.io)?)\n(?:.+\n)*\n?", re.MULTILINE)),
-    (
-        re.compile(r".*\.toml\Z"),
-        re.compile(r"^[ \t]*(?:version|SystemdCgroup)[ \t]*=.*\n?|^imports[ \t]*=[ \t]*\[[^\]]*\]\n?", re.MULTILINE),
-    ),
 )
+_CONTAINERD = re.compile(r".*\.toml\Z")
 
 _ARGUMENTS = re.compile(r"/proc/cmdline\Z|/boot/|/etc/default/grub|/etc/kernel/|/etc/tuned/bootcmdline\Z|%s\Z" % re.escape(RECORD))
 _TUNED = re.compile(r".*/tuned\.conf\Z")
@@ -75,6 +73,8 @@ def anonymous(path: str, text: str, anonymiser: Anonymiser) -> str:
     for where, kept in _EXCERPTS:
         if where.match(path):
             return anonymiser.text("".join(match.group() for match in kept.finditer(text)))
+    if _CONTAINERD.match(path):
+        return anonymiser.text(containerd.excerpt(text))
     if _ARGUMENTS.match(path):
         return anonymiser.arguments(text)
     if path.startswith(("/proc/", "/sys/")):

@@ -364,7 +364,8 @@ def _lacks_runtime_config(topology: Topology, kubelet: Kubelet) -> bool:
     if not topology.software.containerd_systemd_cgroup:
         raise InvalidInput(
             "containerd %s doesn't use the cgroup driver systemd, and kubelet's has to be the same." % containerd,
-            "Set SystemdCgroup = true for its runtime runc in /etc/containerd/config.toml and restart containerd, or upgrade it to 2.0.",
+            "Set SystemdCgroup = true for its default runtime (runc, or its default_runtime_name) in /etc/containerd/config.toml and restart "
+            "containerd, or upgrade it to 2.0.",
         )
     return True
 

@@ -179,7 +179,8 @@ class Kubelet:
 class Software:
     """Other owners of our settings that are there: tuned's active profile, irqbalance, CRI-O, Docker, Slurm, containerd.
 
-    ``containerd_version`` is null when it can't be told; ``containerd_systemd_cgroup``: its containers use the cgroup driver systemd.
+    ``containerd_version`` is null when it can't be told; ``containerd_systemd_cgroup``: pods of its default runtime use the cgroup
+    driver systemd.
     """
 
     tuned_profile: Optional[str] = None

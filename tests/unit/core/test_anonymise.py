@@ -154,7 +154,7 @@ def test_what_we_do_not_know_stays_at_home(path, text, secret):
     ("path", "text"),
     [
         ("/var/lib/dpkg/status", "Package: kubelet\nStatus: install ok installed\nVersion: 1.34.1-1.1\n\n"),
-        ("/etc/containerd/config.toml", 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n  SystemdCgroup = true\n'),
+        ("/etc/containerd/config.toml", 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'),
         (UNIT, '[Service]\nEnvironment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml" PATH=/bin\nEnvironmentFile=-/etc/x\n'),
         (UNIT, "ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS --fail-swap-on=false --config-dir /etc/k --v=2 \\\n  --max-pods=64\n"),
         (UNIT, "ExecStart=/usr/bin/python3 -I /usr/local/lib/gpufleet/irq_affinity.pyz --if-changed /etc/gpufleet/irq.json\n"),

@@ -421,22 +421,71 @@ def test_flags_in_files_that_k3s_adds_up(tiny: Path) -> None:  # A23
     assert kubelet and kubelet.flags == {"reserved-cpus": "0", "v": "3"}
 
 
+CONTAINERD = {"usr/lib/systemd/system/containerd.service": "[Service]\nExecStart=/usr/bin/containerd\n"}
+OLD = {"var/lib/dpkg/status": "Package: containerd.io\nStatus: install ok installed\nVersion: 1.7.24-1~debian\n"}
+
+
 @pytest.mark.parametrize(
-    ("files", "version", "systemd"),
-    [({}, None, False),
-     ({"etc/containerd/config.toml": "version = 3\n"}, "2.0.0", False),
-     ({"etc/containerd/config.toml": "version = 2\n[x.options]\n  SystemdCgroup = true\n"}, None, True),
-     ({"etc/containerd/config.toml": 'version = 2\nimports = ["/etc/containerd/conf.d/*.toml"]\n[x]\n SystemdCgroup = false\n',
-       "etc/containerd/conf.d/10.toml": "[x.options]\nSystemdCgroup = true\n",
-       "etc/containerd/conf.d/x": "SystemdCgroup=false\n"}, None, True),
-     ({"var/lib/dpkg/status": "Package: containerd.io\nStatus: install ok installed\nVersion: 1.7.24-1~debian\n"}, "1.7.24", False),
+    ("files", "version"),
+    [({}, None),
+     ({"etc/containerd/config.toml": "version = 3\n"}, "2.0.0"),
+     ({"etc/containerd/config.toml": "version = 2\n"}, None),
+     (OLD, "1.7.24"),
      ({"var/lib/dpkg/status": "Package: containerd\nStatus: install ok installed\nVersion: 1.6.20~ds1-1+deb12u1\n",
-       "etc/containerd/config.toml": "version = 3\n"}, "1.6.20", False)],
+       "etc/containerd/config.toml": "version = 3\n"}, "1.6.20")],
 )  # fmt: skip
-def test_containerd(tiny: Path, files: dict[str, str], version: str | None, systemd: bool) -> None:
-    write(tiny, {"usr/lib/systemd/system/containerd.service": "[Service]\nExecStart=/usr/bin/containerd\n", **files})
-    software = read(tiny).software
-    assert (software.containerd_version, software.containerd_systemd_cgroup) == (version, systemd)
+def test_the_version_of_containerd(tiny: Path, files: dict[str, str], version: str | None) -> None:
+    write(tiny, {**CONTAINERD, **files})
+    assert read(tiny).software.containerd_version == version
+
+
+def runtime(name: str, systemd: str, plugin: str = '"io.containerd.grpc.v1.cri"') -> str:
+    return "[plugins.%s.containerd.runtimes.%s.options]\n  SystemdCgroup = %s\n" % (plugin, name, systemd)
+
+
+RUNC, NVIDIA = runtime("runc", "true"), runtime("nvidia", "true")
+CRI = '[plugins."io.containerd.grpc.v1.cri"'
+
+
+@pytest.mark.parametrize(
+    ("main", "imported", "systemd"),
+    [("", {}, False),
+     ("version = 2\n" + RUNC, {}, True),
+     ("version = 2\n" + RUNC + runtime("kata", "false"), {}, True),
+     ("version = 2\n" + runtime("runc", "false") + NVIDIA, {}, False),
+     ("version = 2\n%s.containerd]\ndefault_runtime_name = 'nvidia'\n%s%s" % (CRI, runtime("runc", "false"), NVIDIA), {}, True),
+     ("version = 2\n%s.containerd]\ndefault_runtime_name = 'nvidia'\n%s" % (CRI, RUNC), {}, False),
+     ("version = 2\n%s.containerd.runtimes.runc]\noptions = {BinaryName = 'x', SystemdCgroup = true}\n" % CRI, {}, True),
+     ("version = 2\nplugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.\"runc\".options.SystemdCgroup = true # mine\n", {}, True),
+     ("version = 2\n# " + RUNC, {}, False),
+     (runtime("runc", "true", "cri"), {}, True),
+     (RUNC, {}, False),  # without a version it is of version 1, and containerd doesn't know this plugin
+     ("version = 2\nimports = ['/etc/containerd/extra.toml']\n", {"extra.toml": RUNC}, True),
+     ("version = 2\nimports = [\n  'extra.toml',  # beside it\n]\n", {"extra.toml": RUNC}, True),
+     ("version = 2\nimports = ['/etc/containerd/conf.d/*.toml']\n" + runtime("runc", "false"),
+      {"conf.d/10.toml": RUNC, "conf.d/x": runtime("runc", "false")}, True),
+     ("version = 2\nimports = ['/etc/containerd/*/*.toml']\n", {"conf.d/10.toml": "imports = ['../a.toml']\n", "a.toml": RUNC}, True),
+     ("version = 2\nimports = ['/etc/containerd/config.toml']\n" + RUNC, {}, True),
+     ("version = 2\nimports = ['a.toml']\n" + RUNC, {"a.toml": CRI + ".cni]\nbin_dir = '/x'\n"}, False),  # all of a plugin is replaced
+     ("version = 2\nimports = ['a.toml']\n" + RUNC, {"a.toml": "[metrics]\naddress = ''\n"}, True),
+     ("no toml", {}, False)],
+)  # fmt: skip
+def test_the_cgroup_driver_of_containerd(tiny: Path, main: str, imported: dict[str, str], systemd: bool) -> None:
+    files = {"etc/containerd/" + name: text for name, text in {"config.toml": main, **imported}.items()}
+    write(tiny, {**CONTAINERD, **OLD, **files})
+    assert read(tiny).software.containerd_systemd_cgroup == systemd
+    root = RecordingRoot(str(tiny))  # a capture answers as its node does
+    archive = capture(root, lambda node, command: read_topology(node, command) and ())
+    with tarfile.open(fileobj=io.BytesIO(archive)) as unpacked:
+        unpacked.extractall(tiny / "home", filter="data")
+    assert read(tiny / "home").software.containerd_systemd_cgroup == systemd
+
+
+def test_containerd_2_merges_what_it_imports(tiny: Path) -> None:
+    plugin = "'io.containerd.cri.v1.runtime'"
+    main = "version = 3\nimports = ['a.toml']\n" + runtime("runc", "true", plugin)
+    write(tiny, {**CONTAINERD, "etc/containerd/config.toml": main, "etc/containerd/a.toml": runtime("nvidia", "false", plugin)})
+    assert read(tiny).software.containerd_systemd_cgroup
 
 
 def test_tuned_counts_only_when_it_starts(fleet: dict[str, Path], tmp_path: Path) -> None:

@@ -4,64 +4,78 @@
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
-from typing import Optional
+from typing import Any, Dict, List, Optional, Tuple
 
+from ...core import containerd
 from ...core.topology import Software
 from ..command import Command
 from ..root import Root
 from .units import is_enabled, unit_text
 from .values import word
 
-_CONTAINERD = "/etc/containerd/config.toml"
 _PACKAGE = re.compile(
     r"^Package: containerd(?:\.io)?\n(?:.+\n)*?Status: \w+ ok installed\n(?:.+\n)*?Version: (?:\d+:)?(\d+\.\d+\.\d+)", re.MULTILINE
 )
-_CONFIG_VERSION = re.compile(r"^version\s*=\s*(\d+)", re.MULTILINE)
-_IMPORTS = re.compile(r"^imports\s*=\s*\[([^\]]*)\]", re.MULTILINE)
-_SYSTEMD_CGROUP = re.compile(r"^\s*SystemdCgroup\s*=\s*(true|false)", re.MULTILINE)
 
 
 def read_software(root: Root, command: Command) -> Software:
     """Who else is there."""
     profile = word(root, "/etc/tuned/active_profile") if is_enabled(root, "tuned.service") else None
-    containerd = _installed(root, "containerd")
+    has_containerd = _installed(root, "containerd")
+    version, systemd_cgroup = _containerd(root, command) if has_containerd else (None, False)
     return Software(
         tuned_profile=profile,
         irqbalance=_installed(root, "irqbalance"),
         crio=_installed(root, "crio"),
         docker=_installed(root, "docker"),
         slurm=_installed(root, "slurmd"),
-        containerd=containerd,
-        containerd_version=_containerd_version(root, command) if containerd else None,
-        containerd_systemd_cgroup=containerd and _systemd_cgroup(root),
+        containerd=has_containerd,
+        containerd_version=version,
+        containerd_systemd_cgroup=systemd_cgroup,
     )
 
 
-def _containerd_version(root: Root, command: Command) -> Optional[str]:
+def _containerd(root: Root, command: Command) -> Tuple[Optional[str], bool]:
+    """containerd's version, and whether pods of its default runtime have the cgroup driver systemd."""
+    files = _containerd_files(root)
+    version = _containerd_version(root, command, containerd.version_of(files))
+    return version, containerd.has_systemd_cgroup(files, merges=not (version or "").startswith(("0.", "1.")))
+
+
+def _containerd_version(root: Root, command: Command, configured: int) -> Optional[str]:
     """From the package database, from the version of its configuration (3 came with 2.0), else from the binary on a live node."""
     package = _PACKAGE.search(root.read("/var/lib/dpkg/status") or "")
     if package:
         return package.group(1)
-    configured = _CONFIG_VERSION.search(root.read(_CONTAINERD) or "")
-    if configured and int(configured.group(1)) >= 3:
+    if configured >= 3:
         return "2.0.0"
     said = re.search(r"\bv?(\d+\.\d+\.\d+)", command.query(["containerd", "--version"]) or "")
     return said.group(1) if said else None
 
 
-def _systemd_cgroup(root: Root) -> bool:
-    """Whether the last of its files that says so says that containers use the cgroup driver systemd."""
-    main = root.read(_CONTAINERD) or ""
-    imported = [name for match in _IMPORTS.findall(main) for name in re.findall(r"[\"']([^\"']+)", match) if name.endswith("*.toml")]
-    folders = [posixpath.dirname(name) for name in imported]
-    texts = [
-        main,
-        *(root.read("%s/%s" % (folder, name)) or "" for folder in folders for name in sorted(root.names(folder)) if name.endswith(".toml")),
-    ]
-    said = [word for text in texts for word in _SYSTEMD_CGROUP.findall(text)]
-    return said[-1:] == ["true"]
+def _containerd_files(root: Root) -> List[Dict[str, Any]]:
+    """Its main file and what that imports, as containerd comes upon them. A path is relative to the file that names it.
+
+    Files of another name than *.toml are left out: a capture knows by the name what of a file may leave the node.
+    """
+    paths, files = [containerd.MAIN_FILE], []
+    for path in paths:  # which grows
+        files.append(containerd.read(root.read(path)))
+        named = [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in containerd.imports(files[-1])]
+        paths += [found for name in named for found in _matching(root, name) if found not in paths and found.endswith(".toml")]
+    return files
+
+
+def _matching(root: Root, pattern: str) -> List[str]:
+    """The paths that a pattern stands for."""
+    found = [""]
+    for part in pattern.strip("/").split("/"):
+        names = {folder: root.names(folder or "/") for folder in found} if "*" in part else {}
+        found = ["%s/%s" % (folder, name) for folder in found for name in (fnmatch.filter(names[folder], part) if names else [part])]
+    return found
 
 
 def _installed(root: Root, service: str) -> bool:
