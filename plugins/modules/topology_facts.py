@@ -287,6 +287,10 @@ ansible_facts:
               type: dict
               sample: {node-ip: 192.0.2.7}
             exec_start: {description: The unit's ExecStart without a part of ours., type: str, sample: /usr/bin/kubelet $KUBELET_EXTRA_ARGS}
+            runtime_endpoint:
+              description: The socket of its container runtime as flags and files say; empty where none does, and for k3s and RKE2.
+              type: str
+              sample: unix:///run/containerd/containerd.sock
         software:
           description:
             - Other owners of settings. C(tuned_profile) is null unless tuned starts at boot; the others say what is installed.

@@ -48,6 +48,7 @@ DELIBERATE: tuple[tuple[str, str, str], ...] = (
     ("odd CPUs", r"which is no list of CPUs", 'kubelet reads "+1" too.'),
     ("another case", r"reads the names of drop-ins in any case", "Of two spellings in one drop-in the last counts, in the main file none."),
     ("a later crash", r"kubelet crashes", "kubelet starts on such numbers of NUMA nodes, and crashes at the first pod."),
+    ("memory of GPUs", r"may then place pods into GPU memory", "kubelet takes it for memory like any other."),
     ("an odd type", r"where kubelet reads|an entry that kubelet can't read",
      "Of drop-ins kubelet looks at types in what is left after the merge; here each file has to be right."),
 )  # fmt: skip

@@ -18,6 +18,9 @@ PATCH = "kubeletconfiguration-gpufleet+merge.yaml"
 # What every KubeletConfiguration starts with, each file of it too.
 HEADER = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
 
+# The socket of the container runtime: a field that we only read, and its flag.
+ENDPOINT, ENDPOINT_FLAG = "containerRuntimeEndpoint", "container-runtime-endpoint"
+
 # Applied where the main file has no evictionHard. Source: pkg/kubelet/eviction/defaults_linux.go.
 EVICTION_DEFAULTS = {
     "memory.available": "100Mi",

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import yaml_text
 from .errors import InvalidInput
 from .kubelet_fields import (
     EARLIER_GATES,
+    ENDPOINT,
     EVICTION_DEFAULTS,
     FIELDS,
     FLAGS,
@@ -77,6 +78,16 @@ def merged(
     return result
 
 
+def runtime_endpoint(main: Text, drop_ins: Mapping[str, str]) -> str:
+    """The socket of the container runtime, as kubelet's files say; "" where none does.
+
+    :raises InvalidInput: a file that kubelet can't read
+    """
+    texts = {"the main file": main or "", **{path: drop_ins[path] for path in in_order(drop_ins)}}
+    said = [_parsed(text, name, (ENDPOINT.lower(),)).get(ENDPOINT) for name, text in texts.items() if ENDPOINT in text]
+    return ([""] + [str(endpoint) for endpoint in said if endpoint])[-1]
+
+
 def in_order(drop_ins: Mapping[str, str]) -> List[str]:
     """The paths of drop-ins as kubelet comes upon them: by name, a folder in the place of its own name."""
     return sorted(drop_ins, key=lambda path: path.split("/"))
@@ -100,7 +111,7 @@ def fields(text: str, name: str, in_drop_in: bool = False) -> Dict[str, Any]:
 
     :raises InvalidInput: not in a form that can be read, without its head, or a value of another type
     """
-    read = _json(text, name) if text.lstrip().startswith("{") else _yaml(text, name)
+    read = _parsed(text, name, _LOWER)
     head = {key if in_drop_in else _LOWER.get(key.lower(), key): value for key, value in read.items()}  # of the main file in any case
     for key, value in HEADER.items():
         if head.get(key) != value:  # B16
@@ -125,12 +136,11 @@ def typed(read: Mapping[str, Any], name: str, in_drop_in: bool = False) -> Dict[
     return {key: _checked(FIELDS[key], value, "%s: %s" % (name, key), in_drop_in) for key, value in read.items() if key in FIELDS}
 
 
-def _yaml(text: str, name: str) -> Dict[str, Any]:
-    found = [(block.key or "", block) for block in yaml_text.blocks(text, name)]
-    return {key: yaml_text.value(block, name) for key, block in found if key.lower() in _LOWER}
-
-
-def _json(text: str, name: str) -> Dict[str, Any]:
+def _parsed(text: str, name: str, wanted: Collection[str]) -> Dict[str, Any]:
+    """The fields of a file whose names in small letters are wanted; of JSON all."""
+    if not text.lstrip().startswith("{"):
+        found = [(block.key or "", block) for block in yaml_text.blocks(text, name)]
+        return {key: yaml_text.value(block, name) for key, block in found if key.lower() in wanted}
     try:
         read: Dict[str, Any] = json.loads(text)
     except ValueError:

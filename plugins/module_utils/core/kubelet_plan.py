@@ -19,7 +19,7 @@ from .notes import Notes
 from .partition import Partition
 from .policy import Policy
 from .quantity import GIB, MIB, format_bytes
-from .topology import CPU_MEMORY, DEVICE_MEMORY, Kubelet, Topology
+from .topology import CPU_MEMORY, Kubelet, Topology
 
 Options = Dict[str, str]
 
@@ -63,6 +63,7 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
     minor = _minor(kubelet.version, notes)
     configuration = _configuration(topology, policy, kubelet, cpus, minor, notes)
     machine = machine_section(topology, hugepages, policy.swap == "keep" and bool(topology.swaps))
+    machine.update({"cgroup_driver": configuration["cgroupDriver"]} if "cgroupDriver" in configuration else {})
     asked = {name.replace("/", ".") for name, value in policy.sysctl.items() if value is not None}
     planned = sorted(asked & set(rules.KUBELET_SYSCTLS))  # to kubelet's own values: others are refused
     machine.update({"sysctls": planned} if planned else {})
@@ -155,7 +156,13 @@ def machine_section(topology: Topology, hugepages: Mapping[int, int], swap: bool
         "packages": len({package.id for package in topology.packages}),
         "memory_bytes": topology.memory_bytes,
         "numa_nodes": [
-            {"id": node.id, "cpus": bool(node.cpus), "memory_bytes": node.memory_bytes, "hugepages_bytes": hugepages.get(node.id, 0)}
+            {
+                "id": node.id,
+                "kind": node.kind,
+                "cpus": bool(node.cpus),
+                "memory_bytes": node.memory_bytes,
+                "hugepages_bytes": hugepages.get(node.id, 0),
+            }
             for node in topology.numa_nodes
         ],
         "swap": swap,
@@ -198,7 +205,7 @@ def _configuration(topology: Topology, policy: Policy, kubelet: Kubelet, cpus: P
     cpu_options = _cpu_options(topology, policy, known, notes) if cpu_policy == "static" else _no_options(policy)
     topology_policy, topology_options = _topology_policy(topology, policy, known, notes)
     memory_policy = policy.memory_manager_policy or profile.memory_manager_policy
-    _check_machine(topology, memory_policy)
+    _check_machine(topology)
 
     configuration: Dict[str, Any] = dict(HEADER)
     configuration["cpuManagerPolicy"] = cpu_policy
@@ -220,8 +227,9 @@ def _configuration(topology: Topology, policy: Policy, kubelet: Kubelet, cpus: P
         configuration["failSwapOn"] = False
         if minor >= 30:
             configuration["memorySwap"] = {"swapBehavior": "NoSwap"}
-    if _lacks_runtime_config(topology, kubelet):
-        configuration["cgroupDriver"] = "systemd"
+    driver = _driver_of_runtime(topology, kubelet)
+    if driver:
+        configuration["cgroupDriver"] = driver
     _explain(topology, policy, cpu_policy, cpu_options, notes)
     return configuration
 
@@ -326,35 +334,26 @@ def _nodes_are_near_and_far(topology: Topology) -> bool:
     return len(remote) > 1 and known and nodes == set(range(len(nodes)))
 
 
-def _check_machine(topology: Topology, memory_policy: str) -> None:
+def _check_machine(topology: Topology) -> None:
     if not as_kubelet(topology).cores:
         raise InvalidInput(
             "kubelet would find no CPUs on this machine: the kernel doesn't show their core_id, package or NUMA node.",
             "Set gpufleet_kubelet_manage: false.",
         )
-    if memory_policy == "Static" and not topology.has_numa:
-        raise InvalidInput(
-            "This kernel shows no NUMA nodes, and kubelet finds memory by them only: its memory manager can't be Static here.",
-            "Set gpufleet_memory_manager_policy: None.",
-        )
-    device_nodes = [str(node.id) for node in topology.numa_nodes if node.kind == DEVICE_MEMORY]
-    if memory_policy == "Static" and device_nodes:
-        raise InvalidInput(
-            "kubelet's memory manager Static may place pods into GPU memory, which is NUMA nodes %s here." % ", ".join(device_nodes),
-            "Set gpufleet_memory_manager_policy: None, or load the NVIDIA driver in the mode that keeps GPU memory out of NUMA.",
-        )
 
 
-def _lacks_runtime_config(topology: Topology, kubelet: Kubelet) -> bool:
-    """Whether kubelet has to be told the cgroup driver, because containerd can't: before 2.0 it has no RuntimeConfig.
+def _driver_of_runtime(topology: Topology, kubelet: Kubelet) -> str:
+    """The cgroup driver that kubelet has to have because containerd, which can't tell, has it: before 2.0 it has no RuntimeConfig. ""
+    where kubelet is told, or uses another runtime; k3s and RKE2 bring their own.
 
     Source: getCgroupDriverFromCRI in cmd/kubelet/app/server.go; kubelets from 1.38 on don't fall back to their configuration.
 
     :raises InvalidInput: a kubelet that would not start on this containerd, or a containerd whose containers use another cgroup driver
     """
     containerd = topology.software.containerd_version or ""
-    if not containerd.startswith(("0.", "1.")) or "containerd" not in kubelet.flags.get("container-runtime-endpoint", "containerd"):
-        return False
+    used = kubelet.distribution not in EMBEDDED and "containerd" in (kubelet.runtime_endpoint or "containerd")
+    if not used or not containerd.startswith(("0.", "1.")):
+        return ""
     match = re.match(r"v?1\.(\d+)", kubelet.version or "")
     if match and int(match.group(1)) >= 38:
         raise InvalidInput(
@@ -364,10 +363,10 @@ def _lacks_runtime_config(topology: Topology, kubelet: Kubelet) -> bool:
     if not topology.software.containerd_systemd_cgroup:
         raise InvalidInput(
             "containerd %s doesn't use the cgroup driver systemd, and kubelet's has to be the same." % containerd,
-            "Set SystemdCgroup = true for its default runtime (runc, or its default_runtime_name) in /etc/containerd/config.toml and restart "
-            "containerd, or upgrade it to 2.0.",
+            "Set SystemdCgroup = true for its default runtime (runc, or its default_runtime_name) in /etc/containerd/config.toml and "
+            "restart containerd, or upgrade it to 2.0.",
         )
-    return True
+    return "systemd"
 
 
 # --- memory -------------------------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from .feature_gates import Rows, is_on, latest, state_of
 from .kubelet_fields import EARLIER_GATES, TRUTH_WORDS
 from .kubelet_tables import CPU_OPTIONS, GATES, NEWEST_MINOR, OLDEST_MINOR, TOPOLOGY_OPTIONS
 from .quantity import MIB, format_bytes, parse_bytes, parse_quantity
+from .topology import CPU_ONLY, DEVICE_MEMORY
 
 ALPHA, BETA, STABLE = "alpha", "beta", "stable"
 # The gates of the managers' policy options, which are all that the plan sets.
@@ -61,7 +62,8 @@ KUBELET_SYSCTLS = {
 @dataclass(frozen=True)
 class Machine:
     """What of a machine kubelet holds a configuration against. Sizes are bytes; ``numa_nodes`` are all that kubelet sees, by id:
-    memory, hugepages. ``numa_nodes_with_cpus`` counts those that have online CPUs. ``swap``: there is some, and it stays.
+    memory, hugepages. ``kinds`` are those of the facts, by id, as far as they are known. ``numa_nodes_with_cpus`` counts those that have
+    online CPUs. ``swap``: there is some, and it stays. ``cgroup_driver`` is that of a container runtime which can't tell kubelet, else "".
     """
 
     cpus: CpuSet
@@ -70,6 +72,8 @@ class Machine:
     numa_nodes: Dict[int, Tuple[int, int]] = field(default_factory=dict)
     numa_nodes_with_cpus: int = 1
     swap: bool = False
+    kinds: Dict[int, str] = field(default_factory=dict)
+    cgroup_driver: str = ""
 
 
 def machine(section: Mapping[str, Any]) -> Machine:
@@ -81,6 +85,8 @@ def machine(section: Mapping[str, Any]) -> Machine:
         {node["id"]: (node["memory_bytes"], node["hugepages_bytes"]) for node in section["numa_nodes"]},
         sum(node["cpus"] for node in section["numa_nodes"]),
         section["swap"],
+        {node["id"]: node["kind"] for node in section["numa_nodes"]},
+        section.get("cgroup_driver", ""),
     )
 
 
@@ -231,8 +237,10 @@ def check(configuration: Mapping[str, Any], minor: int, machine: Optional[Machin
     _check_topology_manager(configuration, minor, machine)
     _check_cpu_manager(configuration, minor, machine)
     if configuration.get("memoryManagerPolicy") == "Static":
+        _check_kinds_of_memory(machine)
         _check_memory_manager(configuration, machine)
     if machine is not None:
+        _check_cgroup_driver(configuration, machine)
         _check_numa_ids(configuration, machine)
         _check_capacity(configuration, minor, machine)
 
@@ -462,6 +470,24 @@ def reserved_total(configuration: Mapping[str, Any], memory: Optional[int] = Non
     return sum(parse_bytes(amount, "%s.memory" % name) for name, amount in reserves) + threshold_of(configuration, memory)
 
 
+def _check_kinds_of_memory(machine: Optional[Machine]) -> None:
+    """Where memoryManagerPolicy can't be Static, whatever is reserved."""
+    kinds = machine.kinds if machine else {}
+    if kinds and set(kinds.values()) <= {CPU_ONLY}:  # as kubelet sees a machine whose kernel shows no nodes
+        raise InvalidInput(
+            "This kernel shows no NUMA nodes, and kubelet finds memory by them only: its memory manager can't be Static here "
+            "(memoryManagerPolicy).",
+            "Set gpufleet_memory_manager_policy: None.",
+        )
+    devices = [str(id) for id, kind in kinds.items() if kind == DEVICE_MEMORY]
+    if devices:
+        raise InvalidInput(
+            "memoryManagerPolicy is Static, and kubelet may then place pods into GPU memory, which is NUMA nodes %s here."
+            % ", ".join(devices),
+            "Set gpufleet_memory_manager_policy: None, or load the NVIDIA driver in the mode that keeps GPU memory out of NUMA.",
+        )
+
+
 def _check_memory_manager(configuration: Mapping[str, Any], machine: Optional[Machine]) -> None:
     found: Dict[int, int] = {}
     for entry in configuration.get("reservedMemory") or []:
@@ -515,6 +541,16 @@ def _check_capacity(configuration: Mapping[str, Any], minor: int, machine: Machi
         )
     if machine.swap and configuration.get("failSwapOn", True):  # F27
         raise InvalidInput("The node keeps swap, and kubelet exits on it (failSwapOn).", "Set failSwapOn: false, or gpufleet_swap: off.")
+
+
+def _check_cgroup_driver(configuration: Mapping[str, Any], machine: Machine) -> None:
+    driver = configuration.get("cgroupDriver") or "cgroupfs"
+    if machine.cgroup_driver and driver != machine.cgroup_driver:
+        raise InvalidInput(
+            "cgroupDriver is %s, and the container runtime, which can't tell kubelet, has the driver %s: pods would not start."
+            % (driver, machine.cgroup_driver),
+            "Set cgroupDriver: %s, or take it out there." % machine.cgroup_driver,
+        )
 
 
 def check_kernel(configuration: Mapping[str, Any], sysctls: Mapping[str, str], planned: Collection[str]) -> None:

@@ -162,7 +162,8 @@ class Kubelet:
 
     ``version`` like "1.34.4", null when it can't be told. ``config_file`` is its main file, ``config_dir`` the drop-in folder it reads
     (null when it reads none), ``root_dir`` its state folder. ``flags`` are command-line flags found that override files; values of one
-    that is repeated are joined. ``exec_start`` is the unit's ExecStart, without a part of ours.
+    that is repeated are joined. ``exec_start`` is the unit's ExecStart, without a part of ours. ``runtime_endpoint`` is the
+    socket of its container runtime as flags and files say, "" where none does or the distribution brings its own.
     """
 
     distribution: str
@@ -173,6 +174,7 @@ class Kubelet:
     root_dir: str = "/var/lib/kubelet"
     flags: Dict[str, str] = field(default_factory=dict)
     exec_start: str = ""
+    runtime_endpoint: str = ""
 
 
 @dataclass(frozen=True)

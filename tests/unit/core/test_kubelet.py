@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import flags
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
-from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet
+from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import (
+    DEVICE_MEMORY,
+    Kubelet,
+    NumaNode,
+    Software,
+    Topology,
+)
 
 K3S = Kubelet("k3s", "k3s-agent.service", "1.34.1+k3s1", config_dir="/var/lib/rancher/k3s/agent/etc/kubelet.conf.d")
 PLAIN = Kubelet(
@@ -106,6 +113,29 @@ def test_the_rules_look_at_what_all_files_make_together(main: str, sentence: str
             continue
         with pytest.raises(InvalidInput, match=sentence):
             artifacts({"kubelet": section(kubelet, profile="aligned")}, Reading(main=main))
+
+
+GPU_MEMORY = make_topology(extra_nodes=[NumaNode(2, DEVICE_MEMORY, memory_bytes=96 << 30)])
+OLD_CONTAINERD = make_topology(software=Software(containerd=True, containerd_version="1.7.24", containerd_systemd_cgroup=True))
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "fields", "sentence"),
+    [(GPU_MEMORY, {"memory-manager-policy": "Static", "reserved-memory": "0:memory=100Mi"},
+      "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]\n", "GPU memory, which is NUMA nodes 2 here"),
+     (OLD_CONTAINERD, {"cgroup-driver": "cgroupfs"}, "cgroupDriver: cgroupfs\n", "cgroupDriver is cgroupfs")],
+)  # fmt: skip
+def test_flags_and_later_files_may_not_break_what_the_machine_needs(
+    machine: Topology, flags: dict[str, str], fields: str, sentence: str
+) -> None:
+    def planned(**values: Any) -> dict[str, Any]:
+        return build_plan(machine.replace(kubelet=dataclasses.replace(PLAIN, **values)), policy_from_variables({})).kubelet
+
+    artifacts({"kubelet": planned()}, Reading(main=HEAD))
+    later = {PLAIN.config_dir + "/zzz.conf": HEAD + fields}
+    for section, reading in ((planned(flags=flags), Reading(main=HEAD)), (planned(), Reading(main=HEAD, drop_ins=later))):
+        with pytest.raises(InvalidInput, match=sentence):
+            artifacts({"kubelet": section}, reading)
 
 
 def test_other_drop_ins_count_too() -> None:

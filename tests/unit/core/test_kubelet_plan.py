@@ -197,9 +197,9 @@ def test_sysctls_that_kubelet_sets_itself(name: str, kubelets: str) -> None:
 # --- containerd ---------------------------------------------------------------------------------------------------------------------------
 
 
-def with_containerd(version: str | None, systemd: bool, kubelet: str = "1.34.4", **flags: str) -> Topology:
+def with_containerd(version: str | None, systemd: bool, kubelet: str = "1.34.4", **kubelets: str) -> Topology:
     software = Software(containerd=True, containerd_version=version, containerd_systemd_cgroup=systemd)
-    return make_topology(software=software, kubelet=dataclasses.replace(of_version(kubelet), flags=flags))
+    return make_topology(software=software, kubelet=dataclasses.replace(of_version(kubelet), **kubelets))
 
 
 def test_an_old_containerd_cannot_tell_its_cgroup_driver() -> None:
@@ -211,8 +211,17 @@ def test_an_old_containerd_cannot_tell_its_cgroup_driver() -> None:
         configuration(with_containerd("1.7.24", True, "1.38.0"))
     with pytest.raises(InvalidInput, match=r"Set SystemdCgroup = true .* in /etc/containerd/config\.toml"):
         configuration(with_containerd("1.6.20", False))
-    other = with_containerd("1.7.24", False, **{"container-runtime-endpoint": "unix:///run/crio/crio.sock"})
-    assert "cgroupDriver" not in configuration(other)
+    assert configuration(with_containerd("1.7.24", True, runtime_endpoint="/run/containerd/containerd.sock"))["cgroupDriver"] == "systemd"
+
+
+@pytest.mark.parametrize(
+    "kubelet", [{"runtime_endpoint": "unix:///run/crio/crio.sock"}, {"runtime_endpoint": "unix:///run/cri-dockerd.sock"},
+                {"distribution": "k3s"}, {"distribution": "rke2"}]
+)  # fmt: skip
+def test_a_containerd_that_kubelet_does_not_use_is_not_looked_at(kubelet: dict[str, str]) -> None:
+    for version in ("1.34.4", "1.38.0"):
+        planned = plan_for(with_containerd("1.7.24", False, version, **kubelet)).kubelet
+        assert "cgroupDriver" not in planned["configuration"] and "cgroup_driver" not in planned["machine"]
 
 
 # --- where it is read ---------------------------------------------------------------------------------------------------------------------

@@ -412,6 +412,23 @@ def test_our_part_of_kubelets_unit_is_not_its_own(tiny: Path) -> None:
     assert kubelet.exec_start == "/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_EXTRA_ARGS"
 
 
+@pytest.mark.parametrize(
+    ("flags", "main", "drop_in", "endpoint"),
+    [("", "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n", "", "unix:///run/crio/crio.sock"),
+     ("", 'containerRuntimeEndpoint: "a" # x\n', "containerRuntimeEndpoint: b\n", "b"),
+     ("", '{"containerRuntimeEndpoint": "a"}', 'containerRuntimeEndpoint: ""\n', "a"),
+     ("--container-runtime-endpoint=c", "containerRuntimeEndpoint: a\n", "containerRuntimeEndpoint: b\n", "c"),
+     ("", "# containerRuntimeEndpoint: a\n", "", ""),
+     ("", "containerRuntimeEndpoint: &a b\n", "", ""),
+     ("", "maxPods: 9\n", "", "")],
+)  # fmt: skip
+def test_the_container_runtime_of_a_kubelet(tiny: Path, flags: str, main: str, drop_in: str, endpoint: str) -> None:
+    started = "[Service]\nExecStart=/usr/bin/kubelet --config=/etc/k.yaml --config-dir=/etc/k.d %s\n" % flags
+    write(tiny, {"usr/lib/systemd/system/kubelet.service": started, "etc/k.yaml": main, "etc/k.d/10.conf": drop_in})
+    kubelet = read(tiny).kubelet
+    assert kubelet and kubelet.runtime_endpoint == endpoint
+
+
 def test_flags_in_files_that_k3s_adds_up(tiny: Path) -> None:  # A23
     write(tiny, {"etc/systemd/system/k3s.service": "[Service]\nExecStart=/usr/local/bin/k3s server\n",
                  "etc/rancher/k3s/config.yaml": "kubelet-arg:\n- reserved-cpus=0\n",

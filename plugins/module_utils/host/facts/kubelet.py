@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Dict, List, Optional, Sequence
 
+from ...core.errors import InvalidInput
 from ...core.kubelet_command import Service, command_line, environment_file, flags, nested_flags, service
-from ...core.kubelet_fields import ARGUMENTS, UNIT_DROP_IN
+from ...core.kubelet_fields import ARGUMENTS, ENDPOINT, ENDPOINT_FLAG, UNIT_DROP_IN
 from ...core.topology import Kubelet
 from ..command import Command
+from ..kubelet_files import drop_ins as configuration_drop_ins
 from ..root import Root
 from .units import drop_ins, is_enabled, unit_text
 
@@ -46,7 +49,7 @@ def read_kubelet(root: Root, command: Command) -> Optional[Kubelet]:
 
 def _standalone(root: Root, command: Command, unit: Service, words: Sequence[str], by_kubeadm: bool) -> Kubelet:
     given = flags(words[1:])
-    return Kubelet(
+    kubelet = Kubelet(
         "kubespray" if _KUBESPRAY in unit.environment_files else "kubeadm" if by_kubeadm or root.exists(_KUBEADM) else "plain",
         _KUBELET,
         _version(root, command, words[0] if words else "kubelet"),
@@ -56,6 +59,23 @@ def _standalone(root: Root, command: Command, unit: Service, words: Sequence[str
         given,
         unit.exec_start,
     )
+    return dataclasses.replace(kubelet, runtime_endpoint=_runtime_endpoint(root, kubelet))
+
+
+def _runtime_endpoint(root: Root, kubelet: Kubelet) -> str:
+    """By a flag, else by kubelet's files. Of files that kubelet can't read it is "": they are refused where the rest of them counts."""
+    if ENDPOINT_FLAG in kubelet.flags:
+        return kubelet.flags[ENDPOINT_FLAG]
+    main = root.read(kubelet.config_file) if kubelet.config_file else None
+    texts = configuration_drop_ins(root, kubelet.config_dir or "")
+    if not any(ENDPOINT in text for text in (main or "", *texts.values())):
+        return ""
+    from ...core.kubelet_merge import runtime_endpoint  # only where a file names one
+
+    try:
+        return runtime_endpoint(main, texts)
+    except InvalidInput:
+        return ""
 
 
 def _version(root: Root, command: Command, binary: str) -> Optional[str]:
