@@ -60,7 +60,12 @@ _FLAG = re.compile(
 _RANCHER_KEYS = ("data-dir", "kubelet-arg", "kubelet-arg+")
 _YAML_KEY = re.compile(r"[\"']?(?P<key>[\w.-]+\+?)[\"']?:")
 _YAML_VALUE = re.compile(r"(?P<name>[ \t]*(?:-[ \t]+)?(?:[\"']?[\w.-]+\+?[\"']?:[ \t]+)?)(?P<value>\S[^\n]*)")
-_LISTED_FLAG = re.compile(r"(?P<name>[ \t]*-[ \t]+[\"']?(?:--)?(?P<flag>[A-Za-z][\w.-]*)=)(?P<value>[^\s\"']+)")
+# A flag among those that are passed on: an item of a list, alone behind its key, or inside of [].
+_PASSED_FLAG = re.compile(
+    r"""(?P<name>(?:^[ \t]*(?:-|[\w"'+-]+:)[ \t]+|(?P<flow>[\[,])[ \t]*)(?P<quote>["'])?(?:--)?(?P<flag>[A-Za-z][\w.-]*)=)
+    (?P<value>(?(quote)[^"'\n]+|(?(flow)[^\s"',\]]+|[^\s"']+)))""",
+    re.VERBOSE,
+)
 # Fields of kubelet's configuration that say whose node it is; all others are public settings.
 _KUBELET = re.compile(r"(?P<name>[\"']?(?:clusterDomain|providerID|staticPodURL)[\"']?[ \t]*:[ \t]*[\"']?)(?P<value>[^\s\"',]+)")
 _STATIC_POD_HEADER = re.compile(r"(?m)^(?P<indent>[ \t]*)(?P<name>[\"']?staticPodURLHeader[\"']?:).*\n(?:(?P=indent)[ \t-].*\n?)*")
@@ -105,7 +110,7 @@ def _settings(path: str, text: str, anonymiser: Anonymiser) -> str:
     else:
         text = (_ANY_ASSIGNMENT if _ENVIRONMENT_FILE.match(path) else _CAPITAL_ASSIGNMENT).sub(variable, text)
     if _RANCHER.match(path):
-        text = "".join(_LISTED_FLAG.sub(flag, line) for line in _rancher_lines(text, anonymiser))
+        text = "".join(_PASSED_FLAG.sub(flag, line) for line in _rancher_lines(text, anonymiser))
     text = _STATIC_POD_HEADER.sub(r"\g<indent>\g<name> {}\n", text)
     return _KUBELET.sub(lambda match: anonymiser.named("value", match), _FLAG.sub(flag, text))
 

@@ -17,9 +17,10 @@ from . import kubelet_merge as merging
 from . import kubelet_rules as rules
 from .change import DRIFT, FOREIGN, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
 from .errors import InvalidInput, unknown_name
+from .kubelet_command import nested_flags, rancher_settings, rancher_values
 from .kubelet_fields import EMBEDDED, FLAGS, MAIN_FILE, PATCH
 from .kubelet_tables import NEWEST_MINOR
-from .kubelet_version import minor_of
+from .kubelet_version import minor_of, reads_drop_ins
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
 DROP_IN = "zz-gpufleet.conf"
@@ -46,6 +47,7 @@ PLANNED = (*rules.WORDS, "cpuManagerPolicyOptions", "topologyManagerPolicyOption
 class Reading:
     """What the node has. ``drop_ins`` are the other files of the folder that kubelet reads; ``ours`` paths of files of ours that are
     there; ``merged`` other main files that still hold keys of ours; ``texts`` what lies there that kubelet reads at its start.
+    ``arguments`` are the other files that k3s or RKE2 takes kubelet's flags from, where ours are among them.
     ``states`` are the texts of kubelet's state files by name, ``machine`` what kubelet holds them against (kubelet_state.Machine),
     ``users`` pods that hold CPUs or memory by them, in words. ``stale``: kubelet has been running since before its configuration was last
     written. ``restarts``: the plan has it restarted here. ``program`` checks the state files at boot, run by ``interpreter``. ``sysctls``:
@@ -58,6 +60,7 @@ class Reading:
     merged: Tuple[str, ...] = ()
     states: Dict[str, str] = field(default_factory=dict)
     texts: Dict[str, Text] = field(default_factory=dict)
+    arguments: Dict[str, str] = field(default_factory=dict)
     stale: bool = False
     restarts: bool = False
     machine: Any = None
@@ -73,13 +76,9 @@ def main_of(kubelet: Mapping[str, Any]) -> str:
 
 
 def place(kubelet: Mapping[str, Any]) -> str:
-    """The path that our configuration goes to: a drop-in of ours, kubelet's main file, or a list of flags for k3s and RKE2.
-
-    Drop-ins only from 1.32 on: kubelets before lost values of other files when they merged them.
-    """
-    folder, version = kubelet.get("config_dir"), kubelet.get("version")
-    if folder and (not version or minor_of(version) >= kubelet_fields.DROP_IN_MINOR):
-        return posixpath.join(folder, DROP_IN)
+    """The path that our configuration goes to: a drop-in of ours, kubelet's main file, or a list of flags for k3s and RKE2."""
+    if reads_drop_ins(kubelet.get("config_dir"), kubelet.get("version")):
+        return posixpath.join(kubelet["config_dir"], DROP_IN)
     return main_of(kubelet) or _arguments(kubelet)
 
 
@@ -156,8 +155,10 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
         if main_file:
             own.append(_merge_into(main_file, {}))
     else:
-        words = merging.as_flags(configuration)
-        own.append(File("kubelet arguments", path, always(DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": words}))))
+        text = DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": merging.as_flags(configuration)})
+        flags = nested_flags((), rancher_settings({**reading.arguments, path: text})["kubelet-arg"])
+        foreign = _foreign_arguments({other: reading.arguments[other] for other in reading.arguments if other > path}, configuration)
+        own.append(File("kubelet arguments", path, always(text)))
     in_force = merging.effective(_as_read(main, main_file), drop_ins, flags, minor, main_file)
     rules.check(in_force, minor, rules.machine(kubelet["machine"]))
     rules.check_kernel(in_force, reading.sysctls, kubelet["machine"].get("sysctls", ()))
@@ -305,6 +306,20 @@ def _foreign(flags: Mapping[str, str], configuration: Mapping[str, Any], later: 
         beaten = sorted(key for key in theirs if key in configuration and theirs[key] != configuration[key])
         if beaten:
             found.append(Observation(path, FOREIGN, "kubelet reads it after ours, and it sets %s" % ", ".join(beaten)))
+    return found
+
+
+def _foreign_arguments(later: Mapping[str, str], configuration: Mapping[str, Any]) -> List[Artifact]:
+    """Files of k3s or RKE2 that come after ours, and whose flags replace ours, or beat some of them."""
+    found: List[Artifact] = []
+    for path in sorted(later):
+        values = rancher_values(later[path], path)
+        beaten = sorted({FLAGS.get(flag, "") for flag in nested_flags((), values.get("kubelet-arg+", ()))} & set(configuration))
+        if "kubelet-arg" in values:
+            message = "it is read after ours, and its kubelet-arg replaces all flags before it: write kubelet-arg+ there"
+            found.append(Observation(path, FOREIGN, message))
+        elif beaten:
+            found.append(Observation(path, FOREIGN, "it is read after ours, and it sets %s" % ", ".join(beaten)))
     return found
 
 

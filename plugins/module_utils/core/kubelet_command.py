@@ -2,6 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The command line that a systemd unit gives a kubelet, from the texts of the unit, its drop-ins and environment files.
 
+k3s and RKE2 pass flags on to the kubelet in their own process.
+
 Sources: systemd.service(5) on ExecStart, systemd.exec(5) on Environment and EnvironmentFile.
 """
 
@@ -10,13 +12,13 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 from .kubelet_fields import FIELDS, FLAGS, TRUTH, with_words
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _ASSIGNMENT = re.compile(r"""^[ \t]*([A-Za-z_]\w*)=(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\n]*))""", re.MULTILINE | re.DOTALL)
-_YAML_LIST = re.compile(r"^[\"']?kubelet-arg(\+?)[\"']?:[ \t]*\n((?:[ \t]*-[^\n]*\n?)+)", re.MULTILINE)
+_RANCHER_KEYS = ("data-dir", "kubelet-arg")
 
 
 @dataclass(frozen=True)
@@ -103,22 +105,47 @@ def flags(words: Sequence[str]) -> Dict[str, str]:
     return with_words({}, found)
 
 
-def nested_flags(words: Sequence[str], configurations: Sequence[str]) -> Dict[str, str]:
-    """The flags that k3s and RKE2 pass on: kubelet-arg in their files, in order, or --kubelet-arg words of their own instead.
-
-    A later file's list replaces an earlier one's, "kubelet-arg+" adds to it; a list on the command line replaces both.
-    """
-    passed: List[str] = []
-    for block in (match for text in configurations for match in _YAML_LIST.finditer(text)):
-        listed = [line.strip().lstrip("-").strip().strip("'\"") for line in block.group(2).splitlines()]
-        passed = [*passed, *listed] if block.group(1) else listed
+def nested_flags(words: Sequence[str], listed: Sequence[str] = ()) -> Dict[str, str]:
+    """The flags that k3s and RKE2 pass on: those that their files list under kubelet-arg, or --kubelet-arg words of their own instead."""
     pairs = [word.partition("=") for word in words]
     own = [
         value if equals else "".join(words[position + 1 : position + 2])
         for position, (name, equals, value) in enumerate(pairs)
         if name == "--kubelet-arg"
     ]
-    return flags(["--" + word.lstrip("-") for word in own or passed if word])
+    return flags(["--" + word.lstrip("-") for word in own or listed if word])
+
+
+def rancher_settings(files: Mapping[str, str]) -> Dict[str, List[str]]:
+    """What k3s and RKE2 are told by their files, texts by path: data-dir and kubelet-arg, a lone value as a list of one.
+
+    Later files count: the main one is the first, those of its folder follow by name. A value replaces earlier ones; one whose key ends in
+    "+" adds to them. Source: k3s's pkg/configfilearg/parser.go.
+
+    :raises InvalidInput: a file that can't be read here
+    """
+    found: Dict[str, List[str]] = {}
+    for path in sorted(files):
+        for key, values in rancher_values(files[path], path).items():
+            name = key.rstrip("+")
+            found[name] = [*found.get(name, ()), *values] if key != name else values
+    return found
+
+
+def rancher_values(text: str, path: str) -> Dict[str, List[str]]:
+    """The same of one file, by keys as they stand there."""
+    if not any(name in text for name in _RANCHER_KEYS):
+        return {}
+    from . import yaml_text  # few nodes have k3s or RKE2
+
+    given = {
+        block.key: yaml_text.value(block, path) for block in yaml_text.blocks(text, path) if (block.key or "").rstrip("+") in _RANCHER_KEYS
+    }
+    return {str(key): [_said(one) for one in (value if isinstance(value, list) else [value])] for key, value in given.items()}
+
+
+def _said(value: Any) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _words(text: str) -> List[str]:

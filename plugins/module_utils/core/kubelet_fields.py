@@ -32,7 +32,9 @@ EVICTION_DEFAULTS = {
 DROP_IN_MINOR = 32  # the first whose drop-ins of ours are read
 MERGE_EVICTION_MINOR = 33  # the first with mergeDefaultEvictionSettings
 
-# Files of ours beside kubelet's own: kubelet's flags for k3s and RKE2, and the part of its unit that has it read a folder of drop-ins.
+# What k3s and RKE2 are configured by, and files of ours beside others': kubelet's flags for these two, and the part of kubelet's unit that
+# has it read a folder of drop-ins.
+RANCHER = "/etc/rancher/%s/config.yaml"
 ARGUMENTS = "/etc/rancher/%s/config.yaml.d/zz-gpufleet.yaml"
 UNIT_DROP_IN = "zz-gpufleet-config-dir.conf"
 

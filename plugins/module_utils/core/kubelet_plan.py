@@ -13,7 +13,7 @@ from .admission_machine import cpus_of
 from .errors import InvalidInput
 from .kubelet_fields import DROP_IN_MINOR, EMBEDDED, EVICTION_DEFAULTS, FLAGS, HEADER, MAIN_FILE, PATCH
 from .kubelet_tables import NEWEST_MINOR, OLDEST_MINOR
-from .kubelet_version import minor_of
+from .kubelet_version import minor_of, reads_drop_ins
 from .kubelet_view import as_kubelet
 from .notes import Notes
 from .partition import Partition
@@ -68,8 +68,9 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
     planned = sorted(asked & set(rules.KUBELET_SYSCTLS))  # to kubelet's own values: others are refused
     machine.update({"sysctls": planned} if planned else {})
     rules.check({"evictionHard": EVICTION_DEFAULTS, **configuration}, minor, rules.machine(machine))
-    _report_flags(kubelet, configuration, notes)
     folder, exec_start = _folder(kubelet, policy)
+    if not _gets_flags(kubelet):
+        _report_flags(kubelet, configuration, notes)
     if kubelet.exec_start and not kubelet.config_file and not folder and kubelet.distribution not in EMBEDDED:
         notes.warning(
             "kubelet_reads_no_file",
@@ -125,9 +126,14 @@ def _folder(kubelet: Kubelet, policy: Policy) -> Tuple[str, str]:
     return asked, "%s --config-dir=%s" % (kubelet.exec_start, asked)
 
 
+def _gets_flags(kubelet: Kubelet) -> bool:
+    """Whether there is no file that ours could be: k3s and RKE2 get flags instead, after those that they have."""
+    reads_file = kubelet.config_file or reads_drop_ins(kubelet.config_dir, kubelet.version)
+    return kubelet.distribution in EMBEDDED and not reads_file
+
+
 def _check_command_line(kubelet: Kubelet) -> None:
-    old = kubelet.version and minor_of(kubelet.version) < DROP_IN_MINOR
-    if kubelet.distribution in EMBEDDED and old and "--kubelet-arg" in kubelet.exec_start:
+    if _gets_flags(kubelet) and "--kubelet-arg" in kubelet.exec_start:
         raise InvalidInput(
             "%s is started with --kubelet-arg, and that replaces every kubelet-arg of its files, ours too." % kubelet.distribution,
             "Move these to the list kubelet-arg in /etc/rancher/%s/config.yaml." % kubelet.distribution,

@@ -5,9 +5,16 @@
 from __future__ import annotations
 
 import re
+from typing import Optional
 
 from .errors import InvalidInput
+from .kubelet_fields import DROP_IN_MINOR
 from .kubelet_tables import NEWEST_MINOR, OLDEST_MINOR
+
+
+def reads_drop_ins(folder: Optional[str], version: Optional[str]) -> bool:
+    """Whether a kubelet with this folder gets a drop-in of ours: before 1.32 it lost values of other files when it merged them."""
+    return bool(folder) and (not version or minor_of(version) >= DROP_IN_MINOR)
 
 
 def minor_of(version: str) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .errors import InvalidInput
 
-_KEY = re.compile(r"""(?:"([^"\\]+)"|'([^']+)'|([A-Za-z_][\w./-]*))[ \t]*:(?:[ \t]+(.*))?\Z""")
+_KEY = re.compile(r"""(?:"([^"\\]+)"|'([^']+)'|([A-Za-z_][\w./+-]*))[ \t]*:(?:[ \t]+(.*))?\Z""")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z./-]*(\d+[A-Za-z][\w./-]*)?\Z")
 # Plain words that a YAML 1.1 reader takes for something else than text.
 _WORDS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}

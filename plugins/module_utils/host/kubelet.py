@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Dict
 
 from ..core import kubelet
 from ..core.kubelet import DROP_IN, KNOWN_FOLDERS, Reading
+from ..core.kubelet_fields import ARGUMENTS, EMBEDDED
 from ..core.kubelet_rules import KUBELET_SYSCTLS
 from ..core.kubelet_tables import NEWEST_MINOR
 from ..core.kubelet_version import minor_of
@@ -17,7 +18,7 @@ from .bundle import bundle
 from .command import Command
 from .concern import Concern, Section
 from .interpreter import interpreter
-from .kubelet_files import drop_ins
+from .kubelet_files import drop_ins, rancher_files
 from .root import Root
 from .store import Store
 from .written import started_before
@@ -61,6 +62,7 @@ def read(root: Root, command: Command, section: Section) -> Reading:
         merged=tuple(path for path in written if path != main_file and _holds_our_keys(root, path)),
         states={name: text for name, text in states.items() if text is not None},
         texts={path: root.read(path) for path in kubelet.at_start(wanted)},
+        arguments=_arguments(root, wanted, own),
     )
     if _PROTECTS in "%s%s" % (reading.main, list(reading.drop_ins.values())) or _PROTECTS_FLAG in wanted.get("flags", ()):
         reading = replace(reading, sysctls=_sysctls(root))
@@ -86,6 +88,13 @@ def _with_state(root: Root, command: Command, wanted: Section, own: str, reading
 
     minor = minor_of(wanted["version"]) if wanted["version"] else NEWEST_MINOR
     return replace(reading, machine=read_machine(root), users=tuple(in_use(root, reading.states, minor)) if command.live else ())
+
+
+def _arguments(root: Root, wanted: Section, own: str) -> Dict[str, str]:
+    distribution = wanted.get("distribution")
+    if distribution not in EMBEDDED or own != ARGUMENTS % distribution:
+        return {}
+    return {path: text for path, text in rancher_files(root, distribution).items() if path != own}
 
 
 def _sysctls(root: Root) -> Dict[str, str]:

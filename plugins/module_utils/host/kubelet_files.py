@@ -1,11 +1,12 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""kubelet's drop-ins as kubelet finds them."""
+"""kubelet's files as kubelet finds them, and those of k3s and RKE2, which start one."""
 
 from __future__ import annotations
 
 from typing import Dict
 
+from ..core.kubelet_fields import RANCHER
 from .root import Root
 
 
@@ -20,3 +21,10 @@ def drop_ins(root: Root, folder: str) -> Dict[str, str]:
         if text is not None:
             found[path] = text
     return found
+
+
+def rancher_files(root: Root, distribution: str) -> Dict[str, str]:
+    """The texts of what k3s or RKE2 is configured by, by path: its main file and those of the folder beside it."""
+    main = RANCHER % distribution
+    paths = [main, *("%s.d/%s" % (main, name) for name in root.names(main + ".d") if name.endswith((".yaml", ".yml")))]
+    return {path: root.read(path) or "" for path in paths}

@@ -52,7 +52,7 @@ def clear(root: Root, command: Command) -> Iterator[str]:
 
     :raises GpufleetError: kubelet's files can't be read, or a file not be removed
     """
-    kubelet = read_kubelet(root, command)
+    kubelet = read_kubelet(root, command, ours=True)
     states = read_states(root, kubelet.root_dir) if kubelet else {}
     if kubelet is None or not states:
         return

@@ -297,6 +297,30 @@ def test_k3s_and_rke2_before_1_32_get_flags(distribution: str) -> None:  # A23
         section(passing)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [("zzz.yaml", "kubelet-arg:\n- v=2\n", "kubelet-arg replaces all flags before it"),
+     ("zzz.yaml", "kubelet-arg+: topology-manager-policy=restricted\n", "it sets topologyManagerPolicy"),
+     ("zzz.yaml", "kubelet-arg+:\n- v=2\n", ""),
+     ("10.yaml", "kubelet-arg:\n- topology-manager-policy=restricted # mine\n", "")],
+)  # fmt: skip
+def test_files_of_rke2_that_come_after_ours(name: str, text: str, message: str) -> None:
+    kubelet = Kubelet("rke2", "rke2-agent.service", "1.30.14", flags={"topology-manager-policy": "restricted"})
+    plan = build_plan(make_topology(kubelet=kubelet), policy_from_variables({}))
+    path = "/etc/rancher/rke2/config.yaml.d/" + name
+    found = [one for one in observations(plan.kubelet, Reading(arguments={path: text})) if one.status == FOREIGN]
+    assert [one.item for one in found] == ([path] if message else [])
+    assert all(message in one.message for one in found)
+    assert "kubelet_flags_override" not in {note.code for note in plan.notes}  # ours come last
+
+
+def test_what_rke2_passes_on_in_the_end_is_checked() -> None:
+    wanted = section(Kubelet("rke2", "rke2-agent.service", "1.30.14"))
+    later = {"/etc/rancher/rke2/config.yaml.d/zzz.yaml": "kubelet-arg+: [cpu-manager-policy=none]\n"}
+    with pytest.raises(InvalidInput, match="cpuManagerPolicy is none"):
+        artifacts({"kubelet": wanted}, Reading(arguments=later))
+
+
 def test_a_drop_in_that_comes_after_ours_is_somebody_elses() -> None:
     later = {FOLDER + "/zzz.conf": HEAD + "cpuManagerPolicy: static\ntopologyManagerPolicy: none\n"}
     found = [one for one in observations(section(PLAIN), Reading(main=HEAD, drop_ins=later)) if one.status == FOREIGN]

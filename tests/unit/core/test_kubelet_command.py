@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kernel_config import SYMBOLS, newest, parse_config
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import (
     command_line,
     environment_file,
     flags,
     nested_flags,
+    rancher_settings,
     service,
 )
 
@@ -77,13 +84,47 @@ def test_an_open_quote_is_no_crash() -> None:
     assert flags(command_line(service(["[Service]\nExecStart=/k --a='x\n"]), []))["a"] == "'x"
 
 
+def passed_on(*texts: str) -> dict[str, str]:
+    """What kubelet gets by these files of k3s, in their order."""
+    return nested_flags((), rancher_settings({"%d.yaml" % number: text for number, text in enumerate(texts)}).get("kubelet-arg", ()))
+
+
 def test_flags_that_k3s_passes_on() -> None:
     main = "node-label:\n- pool=gpu\nkubelet-arg:\n  - \"reserved-cpus=0,1\"\n  - 'v=2'\nother: 1\n"
-    assert nested_flags(["/k3s", "agent"], [main]) == {"reserved-cpus": "0,1", "v": "2"}
-    assert nested_flags([], [main, "kubelet-arg+:\n- v=4\n- x=y\n"]) == {"reserved-cpus": "0,1", "v": "4", "x": "y"}
-    assert nested_flags([], [main, "kubelet-arg:\n- v=4\n"]) == {"v": "4"}
+    assert passed_on(main) == {"reserved-cpus": "0,1", "v": "2"}
+    assert passed_on(main, "kubelet-arg+:\n- v=4\n- x=y\n") == {"reserved-cpus": "0,1", "v": "4", "x": "y"}
+    assert passed_on(main, '"kubelet-arg+": v=4\n', "a: {}\n")["v"] == "4"
+    assert passed_on(main, "kubelet-arg:\n- v=4\n") == {"v": "4"}
     words = ["/k3s", "agent", "--kubelet-arg=config-dir=/etc/k", "--kubelet-arg", "x=y"]
-    assert nested_flags(words, [main]) == {"config-dir": "/etc/k", "x": "y"}
+    assert nested_flags(words, ["v=2"]) == {"config-dir": "/etc/k", "x": "y"}
+    assert rancher_settings({"a": "data-dir: /data # mine\n", "b": "data-dir: '/k 3'\n"}) == {"data-dir": ["/k 3"]}
+
+
+FLAG = st.sampled_from(["v=2", "--reserved-cpus=0,1", "x=a b", "topology-manager-policy=restricted", "a=# b", "a='b'", "protect", "y: z"])
+STYLES = st.fixed_dictionaries({"default_flow_style": st.sampled_from([None, True, False]), "indent": st.sampled_from([2, 4])})
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["kubelet-arg", "kubelet-arg+"]), st.one_of(st.lists(FLAG), FLAG), STYLES), max_size=3), st.data()
+)
+def test_however_a_file_of_k3s_is_written(files: list[tuple[str, list[str] | str, dict[str, Any]]], data: st.DataObject) -> None:
+    """As PyYAML writes lists, with comments and blank lines between: the flags are those that k3s reads."""
+    expected: list[str] = []
+    texts = []
+    for key, value, style in files:
+        lines = yaml.safe_dump({"node-label": ["a=b"], key: value, "z": 1}, sort_keys=False, width=999, **style).splitlines()
+        between = [data.draw(st.sampled_from(["", "\n", "# mine\n", "    # mine\n"])) for line in lines]
+        block = style["default_flow_style"] is False
+        texts.append(
+            "".join(line + (" # mine" if block else "") + "\n" + more for line, more in zip(lines, between)) if block else "\n".join(lines)
+        )
+        listed = value if isinstance(value, list) else [value]
+        expected = [*expected, *listed] if key.endswith("+") else listed
+    if any(text.startswith("{") for text in texts):
+        with pytest.raises(InvalidInput, match="yaml"):
+            passed_on(*texts)
+        return
+    assert passed_on(*texts) == nested_flags((), expected)
 
 
 def test_repeated_flags_are_joined_where_kubelet_adds_them_up() -> None:  # B17

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import user_systemd
+import yaml
 from kubelet_states import cpu_state, memory_state, sealed
 from strategies import make_topology
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_state_unit
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_merge import as_flags
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet
@@ -127,6 +129,20 @@ def test_a_boot_that_changed_nothing_leaves_the_state(tmp_path: Path, program: P
     before = machine.states
     assert machine.boot(program) == []
     assert machine.states == before and len(before) == 2 and not machine.aside
+
+
+def test_our_own_part_counts_at_boot(tmp_path: Path, program: Path) -> None:
+    """A folder that our part of kubelet's unit passes, and flags that k3s and RKE2 have from us."""
+    kubeadm = Machine(tmp_path / "kubeadm")
+    kubeadm.put("/var/lib/kubelet/config.yaml", CONFIGURATION[: CONFIGURATION.index("cpuManagerPolicy")])
+    drop_in = "[Service]\nExecStart=\nExecStart=%s --config-dir=/etc/kubernetes/kubelet.conf.d\n" % UNITS["kubelet.service"]
+    kubeadm.put("/etc/systemd/system/kubelet.service.d/zz-gpufleet-config-dir.conf", drop_in)
+    rke2 = Machine(tmp_path / "rke2", "rke2-agent.service")
+    shutil.rmtree(tmp_path / "rke2/var/lib/rancher/rke2/agent")
+    words = as_flags(yaml.safe_load(CONFIGURATION))
+    rke2.put("/etc/rancher/rke2/config.yaml.d/zz-gpufleet.yaml", yaml.safe_dump({"kubelet-arg+": words}))
+    for machine in (kubeadm, rke2):
+        assert machine.boot(program) == [] and len(machine.states) == 2
 
 
 @pytest.mark.parametrize("unit", UNITS)

@@ -429,6 +429,17 @@ def test_the_container_runtime_of_a_kubelet(tiny: Path, flags: str, main: str, d
     assert kubelet and kubelet.runtime_endpoint == endpoint
 
 
+def test_what_k3s_is_configured_by_has_to_be_read(tiny: Path) -> None:
+    write(tiny, {"etc/systemd/system/k3s.service": "[Service]\nExecStart=/usr/local/bin/k3s server\n",
+                 "etc/rancher/k3s/config.yaml": "data-dir: /data/k3s\nkubelet-arg: # mine\n- v=3 # mine\n\n# mine\n- x=y\n",
+                 "data/k3s/agent/etc/kubelet.conf.d/00.conf": ""})  # fmt: skip
+    kubelet = read(tiny).kubelet
+    assert kubelet and kubelet.flags == {"v": "3", "x": "y"} and kubelet.config_dir == "/data/k3s/agent/etc/kubelet.conf.d"
+    write(tiny, {"etc/rancher/k3s/config.yaml.d/9.yaml": "kubelet-arg: &a [v=3]\n"})
+    topology = read(tiny)
+    assert "kubelet" not in topology.gathered and "/etc/rancher/k3s/config.yaml.d/9.yaml holds kubelet-arg in a form" in topology.gaps[0]
+
+
 def test_flags_in_files_that_k3s_adds_up(tiny: Path) -> None:  # A23
     write(tiny, {"etc/systemd/system/k3s.service": "[Service]\nExecStart=/usr/local/bin/k3s server\n",
                  "etc/rancher/k3s/config.yaml": "kubelet-arg:\n- reserved-cpus=0\n",

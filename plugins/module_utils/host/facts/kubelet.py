@@ -8,12 +8,13 @@ import dataclasses
 import re
 from typing import Dict, List, Optional, Sequence
 
-from ...core.errors import InvalidInput
-from ...core.kubelet_command import Service, command_line, environment_file, flags, nested_flags, service
+from ...core.errors import InvalidInput, UnreadableRoot
+from ...core.kubelet_command import Service, command_line, environment_file, flags, nested_flags, rancher_settings, service
 from ...core.kubelet_fields import ARGUMENTS, ENDPOINT, ENDPOINT_FLAG, UNIT_DROP_IN
 from ...core.topology import Kubelet
 from ..command import Command
 from ..kubelet_files import drop_ins as configuration_drop_ins
+from ..kubelet_files import rancher_files
 from ..root import Root
 from .units import drop_ins, is_enabled, unit_text
 
@@ -30,20 +31,24 @@ _KUBEADM = "/var/lib/kubelet/kubeadm-flags.env"
 _ROOT_DIR = "/var/lib/kubelet"
 _VERSION = re.compile(r"\bv?(\d+\.\d+\.\d+)")
 _PACKAGE = re.compile(r"^Package: kubelet\n(?:.+\n)*?Status: \w+ ok installed\n(?:.+\n)*?Version: (?:\d+:)?(\d+\.\d+\.\d+)", re.MULTILINE)
-_DATA_DIR = re.compile(r"^data-dir:\s*[\"']?([^\"'\s]+)", re.MULTILINE)
 
 
-def read_kubelet(root: Root, command: Command) -> Optional[Kubelet]:
-    """The kubelet of the node, the one that starts at boot when several units are installed; None without one."""
+def read_kubelet(root: Root, command: Command, ours: bool = False) -> Optional[Kubelet]:
+    """The kubelet of the node, the one that starts at boot when several units are installed; None without one.
+
+    ``ours``: with our own part of its unit and of its flags. A plan is made of what is there without.
+
+    :raises UnreadableRoot: what k3s or RKE2 is configured by can't be read
+    """
     installed = [(name, text) for name in (_KUBELET, *_EMBEDDED) for text in [unit_text(root, name)] if text]
     if not installed:
         return None
     name, text = next((unit for unit in installed if is_enabled(root, unit[0])), installed[0])
-    paths = [path for path in drop_ins(root, name) if not path.endswith("/" + UNIT_DROP_IN)]
+    paths = [path for path in drop_ins(root, name) if ours or not path.endswith("/" + UNIT_DROP_IN)]
     unit = service([text, *(root.read(path) or "" for path in paths)])
     words = command_line(unit, [environment_file(root.read(path) or "") for path in unit.environment_files])
     if name in _EMBEDDED:
-        return _embedded(root, command, name, words, unit.exec_start)
+        return _embedded(root, command, name, words, unit.exec_start, ours)
     return _standalone(root, command, unit, words, any(path.endswith("kubeadm.conf") for path in paths))
 
 
@@ -87,16 +92,17 @@ def _version(root: Root, command: Command, binary: str) -> Optional[str]:
     return found.group(1) if found else None
 
 
-def _embedded(root: Root, command: Command, name: str, words: List[str], exec_start: str) -> Kubelet:
+def _embedded(root: Root, command: Command, name: str, words: List[str], exec_start: str, ours: bool) -> Kubelet:
     """k3s and RKE2: no main file; their kubelet reads a drop-in folder below the data folder, when the release has one."""
     distribution = _EMBEDDED[name]
-    main = "/etc/rancher/%s/config.yaml" % distribution
-    more = ["%s.d/%s" % (main, file) for file in sorted(root.names(main + ".d")) if file.endswith((".yaml", ".yml"))]
-    texts = [root.read(path) or "" for path in (main, *more) if path != ARGUMENTS % distribution]
-    said = next((match for text in reversed(texts) for match in [_DATA_DIR.search(text)] if match), None)
-    data = flags(words).get("data-dir") or (said.group(1) if said else "/var/lib/rancher/%s" % distribution)
+    files = {path: text for path, text in rancher_files(root, distribution).items() if ours or path != ARGUMENTS % distribution}
+    try:
+        settings = rancher_settings(files)
+    except InvalidInput as problem:
+        raise UnreadableRoot(problem.problem, problem.remedy) from problem
+    data = flags(words).get("data-dir") or "".join(settings.get("data-dir", ())) or "/var/lib/rancher/%s" % distribution
     folder = data + "/agent/etc/kubelet.conf.d"
-    given: Dict[str, str] = nested_flags(words, texts)
+    given: Dict[str, str] = nested_flags(words, settings.get("kubelet-arg", ()))
     # RKE2's binaries lie in a folder that is named after its version; k3s names its own after a hash.
     version = _VERSION.search(root.link_target(data + "/bin") or "") or _VERSION.search(command.query([distribution, "--version"]) or "")
     return Kubelet(
