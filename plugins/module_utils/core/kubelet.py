@@ -9,6 +9,7 @@ lines stay as they are, and a comment on top names the keys that are ours, so th
 from __future__ import annotations
 
 import posixpath
+import re
 from dataclasses import dataclass, field
 from typing import Any, Collection, Dict, List, Mapping, Optional, Tuple
 
@@ -159,9 +160,16 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
         flags = nested_flags((), rancher_settings({**reading.arguments, path: text})["kubelet-arg"])
         foreign = _foreign_arguments({other: reading.arguments[other] for other in reading.arguments if other > path}, configuration)
         own.append(File("kubelet arguments", path, always(text)))
-    in_force = merging.effective(_as_read(main, main_file), drop_ins, flags, minor, main_file)
-    rules.check(in_force, minor, rules.machine(kubelet["machine"]))
-    rules.check_kernel(in_force, reading.sysctls, kubelet["machine"].get("sysctls", ()))
+    read = (_as_read(main, main_file), drop_ins, flags)
+    in_force = merging.effective(*read, minor, main_file)
+    try:
+        rules.check(in_force, minor, rules.machine(kubelet["machine"]))
+        rules.check_kernel(in_force, reading.sysctls, kubelet["machine"].get("sysctls", ()))
+    except InvalidInput as refusal:
+        raise _of_others(refusal, configuration, in_force, merging.origins(*read, main_file)) from None
+    ignored = rules.ignored_reserves(in_force)
+    if ignored:
+        foreign = [*foreign, *_ignored(ignored, merging.origins(*read, main_file))]
     own.extend(_beside(kubelet, configuration))
     files = {one.path: one for one in own if isinstance(one, File)}
     changes = any(files[one].edit(reading.texts.get(one)) != reading.texts.get(one) for one in at_start(kubelet))
@@ -307,6 +315,31 @@ def _foreign(flags: Mapping[str, str], configuration: Mapping[str, Any], later: 
         if beaten:
             found.append(Observation(path, FOREIGN, "kubelet reads it after ours, and it sets %s" % ", ".join(beaten)))
     return found
+
+
+def _of_others(
+    refusal: InvalidInput, configuration: Mapping[str, Any], in_force: Mapping[str, Any], origins: Mapping[str, List[str]]
+) -> InvalidInput:
+    """The refusal with where the fields that it speaks of come from, as far as they aren't as we write them."""
+
+    def named(words: Collection[str]) -> bool:
+        return bool(re.search(r"(?<![\w-])(?:%s)(?![\w-])" % "|".join(map(re.escape, words)), str(refusal)))
+
+    said = [
+        "%s comes from %s." % (name, " and ".join(places))
+        for name, places in origins.items()
+        if in_force.get(name) != configuration.get(name) and named([name, *(in_force.get(name) or () if name in _BY_ENTRY else ())])
+    ]
+    return InvalidInput(" ".join([refusal.problem, *said]), refusal.remedy)
+
+
+# Fields that a refusal may speak of by the name of an entry alone.
+_BY_ENTRY = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "featureGates")
+
+
+def _ignored(names: List[str], origins: Mapping[str, List[str]]) -> List[Artifact]:
+    message = "%s sets it, and kubelet ignores it beside reservedSystemCPUs"
+    return [Observation("%s.cpu" % name, FOREIGN, message % " and ".join(origins[name])) for name in names]
 
 
 def _foreign_arguments(later: Mapping[str, str], configuration: Mapping[str, Any]) -> List[Artifact]:

@@ -78,6 +78,18 @@ def merged(
     return result
 
 
+def origins(main: Text, drop_ins: Mapping[str, str], flags: Mapping[str, str], name: str) -> Dict[str, List[str]]:
+    """Where kubelet has each of the fields from: its flag, the last file that sets it, or all whose entries are put together."""
+    found: Dict[str, List[str]] = {}
+    for path, text in {name: main or "", **{path: drop_ins[path] for path in in_order(drop_ins)}}.items():
+        for key, value in fields(text, path, in_drop_in=path in drop_ins).items() if text else ():
+            found[key] = [*(found.get(key, ()) if isinstance(value, Mapping) else ()), path]
+    for flag, field in FLAGS.items():
+        if flag in flags:
+            found[field] = [*(found.get(field, ()) if field == "featureGates" else ()), "kubelet's flag --%s" % flag]
+    return found
+
+
 def runtime_endpoint(main: Text, drop_ins: Mapping[str, str]) -> str:
     """The socket of the container runtime, as kubelet's files say; "" where none does.
 

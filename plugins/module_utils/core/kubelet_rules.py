@@ -287,6 +287,12 @@ def _check_cpu_manager(configuration: Mapping[str, Any], minor: int, machine: Op
         raise InvalidInput("kubelet's static CPU manager needs a reservation of CPUs.", "Set reservedSystemCPUs.")
 
 
+def ignored_reserves(configuration: Mapping[str, Any]) -> List[str]:
+    """The fields whose cpu kubelet ignores, without a word, because CPUs are reserved by their numbers (A21)."""
+    beside = configuration.get("reservedSystemCPUs")
+    return [name for name in ("kubeReserved", "systemReserved") if beside and "cpu" in (configuration.get(name) or {})]
+
+
 def reserved_cpus(configuration: Mapping[str, Any], minor: int) -> int:
     """How many CPUs are reserved by amount, rounded up to whole ones as kubelet does; from 1.37 on it first rounds each to thousandths."""
     fields = [(name, (configuration.get(name) or {}).get("cpu", "0")) for name in ("kubeReserved", "systemReserved")]
@@ -505,7 +511,8 @@ def _check_memory_manager(configuration: Mapping[str, Any], machine: Optional[Ma
         raise InvalidInput(
             "reservedMemory adds up to %s, but kubeReserved + systemReserved + the eviction threshold are %s; kubelet would not start."
             % (_show(total), _show(expected)),
-            "Make them equal, or leave gpufleet_reserved_memory out and let the plan divide it.",
+            "Give all that is reserved to the plan, by gpufleet_kube_reserved and gpufleet_system_reserved, and it divides it; "
+            "gpufleet_reserved_memory, where that is given, has to add up to the same.",
         )
     if total == 0:
         raise InvalidInput(

@@ -314,6 +314,48 @@ def test_files_of_rke2_that_come_after_ours(name: str, text: str, message: str) 
     assert "kubelet_flags_override" not in {note.code for note in plan.notes}  # ours come last
 
 
+TYPO = 'cpuManagerPolicyOptions:\n  full-pcpu-only: "true"\n'
+
+
+@pytest.mark.parametrize(
+    ("flag", "main", "drop_ins", "sentence"),
+    [({"cpu-manager-policy": "none"}, "", {}, "cpuManagerPolicy comes from kubelet's flag --cpu-manager-policy."),
+     ({}, "kubeReserved:\n  memory: 1Gi\n", {}, "kubeReserved comes from /etc/kubernetes/kubelet.yaml."),
+     ({"kube-reserved": "memory=1Gi"}, "kubeReserved:\n  memory: 3Gi\n", {}, "kubeReserved comes from kubelet's flag --kube-reserved."),
+     ({}, "kubeReserved:\n  memory: 1Gi\n", {"10.conf": "kubeReserved:\n  pid: '9'\n"},
+      "kubeReserved comes from /etc/kubernetes/kubelet.yaml and /etc/kubernetes/kubelet.conf.d/10.conf."),
+     ({}, "systemReservedCgroup: /a\n", {"10.conf": "systemReservedCgroup: /b\n"},
+      "systemReservedCgroup comes from /etc/kubernetes/kubelet.conf.d/10.conf."),
+     ({}, "", {"zzz.conf": TYPO}, "zz-gpufleet.conf and /etc/kubernetes/kubelet.conf.d/zzz.conf."),
+     ({"feature-gates": "CPUManager=true"}, "", {}, "featureGates comes from kubelet's flag --feature-gates.")],
+)  # fmt: skip
+def test_a_refusal_says_where_a_value_of_others_comes_from(
+    flag: dict[str, str], main: str, drop_ins: dict[str, str], sentence: str
+) -> None:
+    wanted = section(dataclasses.replace(PLAIN, flags=flag), profile="aligned")
+    reading = Reading(main=HEAD + main, drop_ins={"%s/%s" % (PLAIN.config_dir, name): HEAD + text for name, text in drop_ins.items()})
+    with pytest.raises(InvalidInput) as refusal:
+        artifacts({"kubelet": wanted}, reading)
+    assert refusal.value.problem.endswith(sentence) and refusal.value.problem.count("comes from") == 1
+
+
+def test_what_others_reserve_is_divided_when_the_plan_knows_of_it() -> None:
+    main = HEAD + "kubeReserved:\n  memory: 1Gi\n"
+    with pytest.raises(InvalidInput, match="by gpufleet_kube_reserved and gpufleet_system_reserved"):
+        artifacts({"kubelet": section(KUBEADM, profile="aligned")}, Reading(main=main))
+    artifacts({"kubelet": section(KUBEADM, profile="aligned", kube_reserved={"memory": "1Gi"})}, Reading(main=main))
+
+
+@pytest.mark.parametrize("kubelet", [PLAIN, KUBEADM])
+def test_an_amount_of_cpus_that_kubelet_ignores_is_somebody_elses(kubelet: Kubelet) -> None:  # A21
+    main = HEAD + 'kubeReserved:\n  cpu: "2"\n  memory: 1Gi\n'
+    found = observations(section(dataclasses.replace(kubelet, flags={"system-reserved": "cpu=1"})), Reading(main=main))
+    assert [(one.item, one.message.partition(" sets it")[0]) for one in found if one.item.endswith(".cpu")] == [
+        ("kubeReserved.cpu", str(kubelet.config_file)), ("systemReserved.cpu", "kubelet's flag --system-reserved")
+    ]  # fmt: skip
+    assert not [one for one in observations(section(kubelet), Reading(main=HEAD)) if one.item.endswith(".cpu")]
+
+
 def test_what_rke2_passes_on_in_the_end_is_checked() -> None:
     wanted = section(Kubelet("rke2", "rke2-agent.service", "1.30.14"))
     later = {"/etc/rancher/rke2/config.yaml.d/zzz.yaml": "kubelet-arg+: [cpu-manager-policy=none]\n"}
