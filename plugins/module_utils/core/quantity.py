@@ -55,9 +55,14 @@ def parse_bytes(text: Any, what: str) -> int:
     """
     value = parse_quantity(text, what)
     if re.search(r"[num]\Z", str(text)) or value.denominator != 1:
-        raise InvalidInput(
-            '%s is "%s", which Kubernetes reads as %s bytes.' % (what, text, _decimal(value)), 'For mebibytes write "Mi", as in "512Mi".'
-        )
+        from decimal import Decimal, localcontext  # here, as fractions above
+
+        with localcontext() as context:
+            context.prec = 60
+            exact = format(Decimal(value.numerator) / value.denominator, "f")
+        whole = -(-value // 1)
+        meant = 'Write whole bytes ("%d"), or a smaller unit.' % whole if whole > KIB else 'For mebibytes write "Mi", as in "512Mi".'
+        raise InvalidInput('%s is "%s", which Kubernetes reads as %s bytes.' % (what, text, exact), meant)
     return int(value)
 
 
@@ -86,7 +91,3 @@ def format_size(value: int) -> str:
         if value and value % unit == 0:
             return "%d%s" % (value // unit, suffix)
     return str(value)
-
-
-def _decimal(value: Union[int, Fraction]) -> str:
-    return "%g" % float(value)
