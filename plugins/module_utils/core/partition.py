@@ -43,10 +43,11 @@ def partition(topology: Topology, policy: Policy, notes: Notes) -> Partition:
     """Reserved, isolated and pool CPUs of a node.
 
     :raises InvalidInput: CPUs that are offline or not there, half cores, the boot CPU isolated, nothing reserved, nothing left; how to
-        isolate, where nothing is isolated
+        isolate, where nothing is isolated; a reservation in two ways
     """
     online = topology.cpus.online
     _check_isolates(policy)
+    _check_reserves_once(policy)
     asked = policy.isolated_cpus or CpuSet()
     _check_usable("gpufleet_isolated_cpus", asked, topology)
     boot = boot_cpu(topology)
@@ -97,6 +98,15 @@ def _check_isolates(policy: Policy) -> None:
             )
 
 
+def _check_reserves_once(policy: Policy) -> None:
+    """What is reserved is said in one way."""
+    amounts = {"cores_per_numa": policy.reserved_cores_per_numa, "cores_percent": policy.reserved_cores_percent}
+    ways = {"cpus": policy.reserved_cpus, **amounts, "whole_l3": policy.reserved_whole_l3 and policy.reserved_cpus}
+    given = ["gpufleet_reserved_%s" % name for name, value in ways.items() if value]
+    if len(given) > 1:
+        raise InvalidInput("%s are both given." % " and ".join(given[:2]), "Keep one of them.")
+
+
 def boot_cpu(topology: Topology) -> int:
     """CPU 0 where it is online, else the lowest: the kernel needs it for time keeping and cannot isolate it."""
     return topology.cpus.online.first
@@ -128,10 +138,11 @@ def _check_usable(variable: str, cpus: CpuSet, topology: Topology) -> None:
 
 def _choose(node: NumaNode, topology: Topology, policy: Policy, isolated: CpuSet, notes: Notes) -> CpuSet:
     """The reserved CPUs of one NUMA node: as many cores as asked for, inside as few L3 groups as possible, the boot CPU's core first."""
-    cores = [core for core in topology.cores if core <= node.cpus and core.isdisjoint(isolated)]
-    wanted = policy.reserved_cores_per_numa
+    every = [core for core in topology.cores if core <= node.cpus]
+    cores = [core for core in every if core.isdisjoint(isolated)]
+    wanted = policy.reserved_cores_per_numa or 1
     if policy.reserved_cores_percent is not None:
-        wanted = -(-len(cores) * policy.reserved_cores_percent // 100)
+        wanted = -(-len(every) * policy.reserved_cores_percent // 100)
     if not cores:
         return CpuSet()
     groups = _by_l3(cores, topology)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Mapping, Optional, Tuple
 
 from .checks import Check, boolean, choice, cpulist, folder, integer, mapping, mappings, one_word, refuse, words
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
-from .kubelet_rules import WORDS
+from .kubelet_fields import TRUTH_WORDS
+from .kubelet_rules import MAX_NUMA_NODES, WORDS
+from .kubelet_tables import CPU_OPTIONS, TOPOLOGY_OPTIONS
 from .quantity import parse_bytes, parse_quantity, parse_size
 
 PREFIX = "gpufleet_"
@@ -117,16 +119,20 @@ def _pages(variable: str, key: str, value: Any) -> Dict[Optional[int], int]:
     }
 
 
-def _option(variable: str, key: str, value: Any) -> str:
-    """A policy option of kubelet: Go's ParseBool decides what is a truth (A16: "yes" is fatal); a number stays one."""
-    text = str(value)
-    if text in ("1", "t", "T", "TRUE", "true", "True"):
-        return "true"
-    if text in ("0", "f", "F", "FALSE", "false", "False"):
-        return "false"
-    if key == "max-allowable-numa-nodes" and text.isdigit():
-        return text
-    raise refuse("%s.%s" % (variable, key), value, "which kubelet can't read", 'Write "true" or "false".')
+def _option(known: Collection[str]) -> Callable[[str, str, Any], str]:
+    """The check of one of kubelet's policy options: "true" or "false", or the text of a number."""
+
+    def check(variable: str, key: str, value: Any) -> str:
+        what = "%s.%s" % (variable, key)
+        if key not in known:
+            raise unknown_name("policy option of kubelet", key, known)
+        if key == "max-allowable-numa-nodes":
+            return str(integer(MAX_NUMA_NODES)(what, value))
+        if str(value) not in TRUTH_WORDS:  # A16: "yes" is fatal
+            raise refuse(what, value, "which kubelet can't read", 'Write "true" or "false".')
+        return "true" if TRUTH_WORDS[str(value)] else "false"
+
+    return check
 
 
 def _sysctl(variable: str, key: str, value: Any) -> Optional[str]:
@@ -209,8 +215,12 @@ class Policy:
 
     # CPUs
     reserved_cpus: Optional[CpuSet] = _setting(None, cpulist, "The CPUs for the system, whole cores; instead of the plan's choice")
-    reserved_cores_per_numa: int = _setting(1, integer(1), "Physical cores for the system on each NUMA node that has CPUs")
-    reserved_cores_percent: Optional[int] = _setting(None, integer(1, 99), "The same as a share of a NUMA node's cores, rounded up")
+    reserved_cores_per_numa: Optional[int] = _setting(
+        None, integer(1), "Physical cores for the system on each NUMA node that has CPUs; default is 1"
+    )
+    reserved_cores_percent: Optional[int] = _setting(
+        None, integer(1, 99), "The same as a share of all cores of the NUMA node, in whole percent, rounded up to whole cores"
+    )
     reserved_whole_l3: bool = _setting(False, boolean, "Reserve whole L3 groups, so that what is left starts at one")
     isolated_cpus: Optional[CpuSet] = _setting(None, cpulist, "Profile isolated: these CPUs only; default is all but the reserved")
 
@@ -228,10 +238,12 @@ class Policy:
     )
     kubelet_restart: str = _setting("never", choice("never", "when_needed"), "when_needed: restart kubelet where a difference needs it")
     cpu_manager_policy: Optional[str] = _setting(None, choice(*WORDS["cpuManagerPolicy"]), "cpuManagerPolicy")
-    cpu_manager_policy_options: Dict[str, str] = _setting({}, mapping(_option), "cpuManagerPolicyOptions, over those of the profile")
+    cpu_manager_policy_options: Dict[str, str] = _setting(
+        {}, mapping(_option(CPU_OPTIONS)), "cpuManagerPolicyOptions, over those of the profile"
+    )
     topology_manager_policy: Optional[str] = _setting(None, choice(*WORDS["topologyManagerPolicy"]), "topologyManagerPolicy")
     topology_manager_scope: Optional[str] = _setting(None, choice(*WORDS["topologyManagerScope"]), "topologyManagerScope")
-    topology_manager_policy_options: Dict[str, str] = _setting({}, mapping(_option), "topologyManagerPolicyOptions")
+    topology_manager_policy_options: Dict[str, str] = _setting({}, mapping(_option(TOPOLOGY_OPTIONS)), "topologyManagerPolicyOptions")
     memory_manager_policy: Optional[str] = _setting(None, choice(*WORDS["memoryManagerPolicy"]), "memoryManagerPolicy")
     kube_reserved: Dict[str, str] = _setting({}, mapping(_reserve), "kubeReserved, as quantities")
     system_reserved: Dict[str, str] = _setting({}, mapping(_reserve), "systemReserved, as quantities")

@@ -27,7 +27,9 @@ NODE = make_topology(offline=[7, 23])
 SMT = make_topology()
 ISOLATED = {"profile": "isolated"}
 ALIGNED = {"profile": "aligned"}
-OLD_KERNEL = make_topology(transparent_hugepage=TransparentHugepage("always", "always", ("always", "never"), ("always", "madvise", "never")))
+OLD_KERNEL = make_topology(
+    transparent_hugepage=TransparentHugepage("always", "always", ("always", "never"), ("always", "madvise", "never"))
+)
 # Its kubelet's files could not be read.
 UNREADABLE = make_topology(
     gathered=("pci", "boot", "software", "tuning"), gaps=("/var/lib/kubelet/kubeadm-flags.env can't be read: permission denied.",)
@@ -51,6 +53,11 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"reserved_cores_per_numa": "two"}, 'gpufleet_reserved_cores_per_numa is "two", which is not a whole number. Write digits only.'),
     (NODE, {"reserved_cores_per_numa": 0}, 'gpufleet_reserved_cores_per_numa is "0", which is out of range. Give a number at least 1.'),
     (NODE, {"reserved_cores_percent": 100}, 'gpufleet_reserved_cores_percent is "100", which is out of range. Give a number from 1 to 99.'),
+    (NODE, {"reserved_cores_percent": 12.5}, 'gpufleet_reserved_cores_percent is "12.5", which is not a whole number. Write digits only.'),
+    (NODE, {"reserved_cores_percent": 5, "reserved_cpus": "0,16"}, "gpufleet_reserved_cpus and gpufleet_reserved_cores_percent are both given. Keep one"),
+    (NODE, {"reserved_cores_percent": 5, "reserved_cores_per_numa": 1}, "gpufleet_reserved_cores_per_numa and gpufleet_reserved_cores_percent are both"),
+    (NODE, {"reserved_cores_per_numa": 1, "reserved_cpus": "0,16"}, "gpufleet_reserved_cpus and gpufleet_reserved_cores_per_numa are both given. Keep"),
+    (NODE, {"reserved_whole_l3": True, "reserved_cpus": "0,16"}, "gpufleet_reserved_cpus and gpufleet_reserved_whole_l3 are both given. Keep one"),
     # CPU lists
     (NODE, {"reserved_cpus": "0-"}, 'gpufleet_reserved_cpus: "0-" in the CPU list "0-" is not a CPU or a range. Write it like "0-3,8,10-11".'),
     (NODE, {"reserved_cpus": "3-0"}, 'gpufleet_reserved_cpus: The range "3-0" in the CPU list "3-0" runs backwards. Write "0-3".'),
@@ -76,6 +83,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"kube_reserved": {"memory": "6GiB"}}, 'gpufleet_kube_reserved.memory is "6GiB", which is not a Kubernetes quantity.'),
     (NODE, {"system_reserved": {"memory": "2g"}}, 'gpufleet_system_reserved.memory is "2g", which is not a Kubernetes quantity.'),
     (NODE, {"system_reserved": {"memory": "512m"}}, 'gpufleet_system_reserved.memory is "512m", which Kubernetes reads as 0.512 bytes.'),
+    (NODE, {"system_reserved": {"memory": "0.1Gi"}}, 'gpufleet_system_reserved.memory is "0.1Gi", which Kubernetes reads as 107374182.4 bytes. Write whole bytes ("107374183"), or'),
     (NODE, {"system_reserved": {"memory": "-1Gi"}}, 'gpufleet_system_reserved.memory is "-1Gi", which is negative.'),
     (NODE, {"system_reserved": {"mem": "1Gi"}}, '"mem" is not a known resource of gpufleet_system_reserved. Did you mean "memory"?'),
     (NODE, {"system_reserved": {"hugepages-2Mi": "1Gi"}}, "gpufleet_system_reserved.hugepages-2Mi can't be: kubelet can't reserve hugepages."),  # F11
@@ -90,18 +98,22 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"eviction_hard": {"nodefs.available": "120%"}}, 'gpufleet_eviction_hard.nodefs.available is "120%", which is no share.'),
     (NODE, {"eviction_hard": {"memory.available": 0}}, 'gpufleet_eviction_hard.memory.available is "0", and kubelet refuses a threshold of'),
     (NODE, {"system_reserved": {"memory": "1Gi"}, "reserved_memory_percent": 5}, "gpufleet_reserved_memory_percent and gpufleet_system_reserved.memory"),
-    (GPU_MEMORY, {**ALIGNED}, "kubelet's memory manager Static may place pods into GPU memory, which is NUMA nodes 2 here."),
+    (GPU_MEMORY, {**ALIGNED}, "memoryManagerPolicy is Static, and kubelet may then place pods into GPU memory, which is NUMA nodes 2 here."),
     # kubelet
     (NODE, {"kubelet_version": "latest"}, 'gpufleet_kubelet_version is "latest", which is not a kubelet version. Write it like "1.34.4".'),
     (NODE, {"kubelet_version": "1.24.9"}, "kubelet 1.24.9 is older than 1.28, the oldest that is known here."),
     (NODE, {"cpu_manager_policy_options": {"full-pcpu-only": "true"}}, '"full-pcpu-only" is not a known policy option of kubelet. Did you mean "full'),
+    (NODE, {"cpu_manager_policy_options": {"full-pcpu-only": False}}, '"full-pcpu-only" is not a known policy option of kubelet. Did you mean "full'),
+    (NODE, {"topology_manager_policy": "none", "topology_manager_policy_options": {"prefer-closest-numa": 1}}, '"prefer-closest-numa" is not a known p'),
     (NODE, {"cpu_manager_policy_options": {"full-pcpus-only": "yes"}}, 'gpufleet_cpu_manager_policy_options.full-pcpus-only is "yes", which kubelet'),
     (NODE, {"cpu_manager_policy_options": "full-pcpus-only"}, 'gpufleet_cpu_manager_policy_options is "full-pcpus-only", which is not a mapping.'),
     (NODE, {"cpu_manager_policy": "none", "cpu_manager_policy_options": {"full-pcpus-only": "true"}}, "gpufleet_cpu_manager_policy is none, and kubelet"),
     (NODE, {"cpu_manager_policy_options": {"distribute-cpus-across-cores": "true", "full-pcpus-only": "true"}}, "kubelet refuses full-pcpus-only tog"),
     (NODE, {**ALIGNED, "cpu_manager_policy_options": {"align-by-socket": "true"}}, "kubelet refuses align-by-socket under the topology policy single"),
     (NODE, {"cpu_manager_policy_options": {"strict-cpu-reservation": "true"}, "kubelet_version": "1.31.2"}, "kubelet 1.31 has no policy option strict"),
-    (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": "4"}}, 'max-allowable-numa-nodes is "4". Write a number from 8 on'),  # B7
+    (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": "4"}}, 'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "4", which is out of range. Give a number at least 8.'),  # B7
+    (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": 0}}, 'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "0"'),
+    (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": 1}}, 'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "1"'),
     # hugepages
     (NODE, {"hugepages": {"3M": 8}}, "gpufleet_hugepages names pages of 3M, which this kernel lacks. It has 2M, 1G."),
     (NODE, {"hugepages": {"2MB": 8}}, 'gpufleet_hugepages: the page size is "2MB", which is not a page size.'),

@@ -81,6 +81,11 @@ def test_percent_is_rounded_up_to_whole_cores() -> None:
     assert len(divide(reference(), reserved_cores_percent=2).reserved) == 8
 
 
+def test_percent_is_of_all_cores_of_the_node_those_that_are_isolated_too() -> None:
+    cpus = divide(reference(), profile="isolated", isolated_cpus="48-95,240-287", reserved_cores_percent=25)
+    assert [len(cpus.reserved & node.cpus) // 2 for node in reference().numa_nodes] == [24, 24]
+
+
 def test_a_hole_in_the_online_cpus_is_no_reason_to_refuse() -> None:  # A3
     topology = make_topology(packages=1, cores=12, threads=3, l3_cores=12, offline=range(12, 24))
     assert topology.cpus.online.to_list() == "0-11,24-35"
