@@ -34,13 +34,21 @@ DISTRIBUTIONS = {
 }
 
 
-def planned_kubelet(topology: Topology, policy: Policy) -> Optional[Kubelet]:
+def planned_kubelet(topology: Topology, policy: Policy, notes: Notes) -> Optional[Kubelet]:
     """The kubelet that the plan is for: the node's, with the version and distribution that the variables say; None without one."""
     kubelet, said = topology.kubelet, policy.kubelet_distribution
     if said is not None and (kubelet is None or kubelet.unit != DISTRIBUTIONS[said].unit):
         kubelet = DISTRIBUTIONS[said]
     if kubelet is None:
         return None
+    named, found = policy.kubelet_version, kubelet.version
+    if named and found and named.split(".")[:2] != found.split(".")[:2] and policy.kubelet_manage:
+        notes.warning(
+            "kubelet_version_differs",
+            "The plan is for kubelet %s, as gpufleet_kubelet_version says, and the node has %s, which may exit on it." % (named, found),
+            planned=named,
+            found=found,
+        )
     return dataclasses.replace(kubelet, distribution=said or kubelet.distribution, version=policy.kubelet_version or kubelet.version)
 
 
@@ -78,7 +86,7 @@ def kubelet_section(topology: Topology, policy: Policy, cpus: Partition, hugepag
             "gpufleet_kubelet_config_dir (kubelet 1.%d or newer)." % (kubelet.unit, MAIN_FILE, MAIN_FILE, DROP_IN_MINOR),
             unit=kubelet.unit,
         )
-    patches = _patches(kubelet, policy, bool(folder), notes)
+    patches = _patches(kubelet, policy, reads_drop_ins(folder, kubelet.version), notes)
     return {
         "configuration": configuration,
         "version": kubelet.version or "",
@@ -141,8 +149,17 @@ def _check_command_line(kubelet: Kubelet) -> None:
 
 
 def _patches(kubelet: Kubelet, policy: Policy, reads_folder: bool, notes: Notes) -> str:
-    """Where kubeadm's patch goes, by which our part of kubelet's main file outlives an upgrade; "" where none is needed."""
+    """Where kubeadm's patch goes, by which our part of kubelet's main file outlives an upgrade; "" where none is needed.
+
+    :raises InvalidInput: a folder for it is given there
+    """
     if kubelet.distribution != "kubeadm" or reads_folder:
+        if policy.kubeadm_patches:
+            raise InvalidInput(
+                "gpufleet_kubeadm_patches is given, and %s."
+                % ("our part is a drop-in, which kubeadm leaves alone" if reads_folder else "this kubelet isn't kubeadm's"),
+                "Leave gpufleet_kubeadm_patches out on this node.",
+            )
         return ""
     if policy.kubeadm_patches:
         return "%s/%s" % (policy.kubeadm_patches.rstrip("/"), PATCH)
@@ -282,10 +299,12 @@ def _topology_policy(topology: Topology, policy: Policy, minor: int, notes: Note
     """The topology policy and its options.
 
     kubelet counts every NUMA node, those without CPUs too, exits above 8 under any policy but none, and with the limit raised looks at
-    all subsets of nodes: on a machine with dozens of them no pod is ever admitted (B7, B8). So none is the default there.
+    all subsets of nodes: on a machine with dozens of them no pod is ever admitted (B7, B8). So none is the default there, unless the user
+    raises the limit.
     """
     chosen = policy.topology_manager_policy or policy.defaults.topology_manager_policy
     options = {name: value for name, value in policy.topology_manager_policy_options.items() if value != "false"}
+    limit = int(options.get("max-allowable-numa-nodes", rules.MAX_NUMA_NODES))
     topology = as_kubelet(topology)
     beyond = [node.id for node in topology.numa_nodes if not 0 <= node.id < rules.NUMA_IDS]
     if chosen != "none" and beyond and policy.topology_manager_policy is None:
@@ -297,11 +316,11 @@ def _topology_policy(topology: Topology, policy: Policy, minor: int, notes: Note
         )
         return "none", {}
     count = len(topology.numa_nodes)
-    if chosen != "none" and count > rules.MAX_NUMA_NODES and policy.topology_manager_policy is None:
+    if chosen != "none" and count > limit and policy.topology_manager_policy is None:
         notes.warning(
             "many_numa_nodes",
-            "kubelet has topology policies for up to %d NUMA nodes, not for %d: the policy is none instead of %s."
-            % (rules.MAX_NUMA_NODES, count, chosen),
+            "kubelet has topology policies for up to %d NUMA nodes%s, not for %d: the policy is none instead of %s."
+            % (limit, " (max-allowable-numa-nodes)" if limit > rules.MAX_NUMA_NODES else "", count, chosen),
             numa_nodes=count, with_cpus=len(topology.cpu_nodes),
         )  # fmt: skip
         return "none", {}

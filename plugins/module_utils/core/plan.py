@@ -102,8 +102,8 @@ def build_plan(topology: Topology, policy: Policy, launcher: Optional[Mapping[st
             if topology.gaps
             else "Gather them with gpufleet.node.topology_facts: %s." % ", ".join(NEEDED_BY_PLAN),
         )
-    topology = topology.replace(kubelet=planned_kubelet(topology, policy))
     notes = Notes()
+    topology = topology.replace(kubelet=planned_kubelet(topology, policy, notes))
     cpus = partition(topology, policy, notes)
     pools = hugepage_pools(topology, policy, notes)
     kubelet = kubelet_section(topology, policy, cpus, planned_bytes(topology, pools), notes)

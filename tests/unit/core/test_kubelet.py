@@ -273,7 +273,14 @@ def test_kubeadm_keeps_our_part_by_a_patch() -> None:  # B18
     found = files(wanted)
     patch = "/etc/kubernetes/patches/kubeletconfiguration-gpufleet+merge.yaml"
     assert yaml.safe_load(found[patch].edit(None)) == wanted["configuration"]
-    assert PATH in found and patch not in files(section(PLAIN, kubeadm_patches="/etc/kubernetes/patches"))
+    assert PATH in found
+    old = dataclasses.replace(KUBEADM, version="1.31.9", config_dir=FOLDER)  # which gets no drop-in of ours
+    assert patch in files(section(old, kubeadm_patches="/etc/kubernetes/patches"))
+    reads = dataclasses.replace(KUBEADM, config_dir=FOLDER)
+    for kubelet, sentence in ((PLAIN, "our part is a drop-in"), (reads, "our part is a drop-in"),
+                              (Kubelet("plain", "kubelet.service", "1.34.4", PATH), "this kubelet isn't kubeadm's")):  # fmt: skip
+        with pytest.raises(InvalidInput, match=sentence):
+            section(kubelet, kubeadm_patches="/etc/kubernetes/patches")
     assert files(section(), Reading(ours=(patch,)))[patch].edit("x") is None
 
 

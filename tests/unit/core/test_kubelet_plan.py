@@ -131,6 +131,29 @@ def test_more_nodes_for_a_policy_that_was_asked_for() -> None:  # B7, B8
             configuration(beyond, topology_manager_policy="restricted")
 
 
+def test_a_limit_that_the_user_raises_keeps_the_profiles_policy() -> None:
+    def planned(limit: int) -> tuple[str, dict[str, str], str]:
+        plan = plan_for(many_nodes(12), topology_manager_policy_options={LIMIT: limit})
+        note = next(note.message for note in plan.notes if note.code == "many_numa_nodes")
+        chosen = plan.kubelet["configuration"]
+        return chosen["topologyManagerPolicy"], chosen.get("topologyManagerPolicyOptions", {}), note
+
+    assert planned(12)[:2] == ("best-effort", {LIMIT: "12"}) and "takes very long" in planned(12)[2]
+    assert planned(10)[:2] == ("none", {}) and "up to 10 NUMA nodes (max-allowable-numa-nodes), not for 12" in planned(10)[2]
+
+
+def test_an_option_that_the_version_lacks_is_off_as_asked() -> None:
+    asked = {"strict-cpu-reservation": False}
+    assert "strict-cpu-reservation" not in configuration(make_topology(kubelet=of_version("1.30.2")), cpu_manager_policy_options=asked)
+
+
+@pytest.mark.parametrize(("found", "named", "said"), [("1.33.5", "1.36.3", True), ("1.33.5", "1.33.9", False), (None, "1.36.3", False)])
+def test_a_version_that_the_node_does_not_have_is_said(found: str | None, named: str, said: bool) -> None:
+    topology = make_topology(kubelet=of_version(found))
+    assert ("kubelet_version_differs" in codes(plan_for(topology, kubelet_version=named))) == said
+    assert "kubelet_version_differs" not in codes(plan_for(topology))
+
+
 @pytest.mark.parametrize("option", ["align-by-socket", "strict-cpu-reservation", "distribute-cpus-across-cores"])
 def test_options_that_are_only_offered(option: str) -> None:
     assert option not in configuration(reference())["cpuManagerPolicyOptions"]
