@@ -149,7 +149,12 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     elif kubelet["config_dir"] and path == posixpath.join(kubelet["config_dir"], DROP_IN):
         order = merging.in_order({**drop_ins, path: ""})
         earlier = {other: drop_ins[other] for other in order[: order.index(path)]}
-        configuration = _override(configuration, merging.effective(_as_read(main, main_file), earlier, {}, minor, main_file), minor)
+        base = merging.effective(_as_read(main, main_file), earlier, {}, minor, main_file)
+        try:
+            configuration = _override(configuration, base, minor)
+        except InvalidInput as refusal:
+            origins = merging.origins(_as_read(main, main_file), earlier, {}, main_file)
+            raise _of_others(refusal, configuration, merging.patched(base, configuration), origins) from None
         foreign = _foreign(flags, configuration, {other: text for other, text in drop_ins.items() if other not in earlier})
         drop_ins[path] = DROP_IN_COMMENT + yaml_text.write(configuration)
         own.append(File("kubelet configuration", path, always(drop_ins[path])))
@@ -289,8 +294,7 @@ def _override(configuration: Mapping[str, Any], base: Mapping[str, Any], minor: 
         unwanted = sorted(set(base.get(key) or {}) - set(ours))
         if unwanted and key == "cpuManagerPolicyOptions" and configuration["cpuManagerPolicy"] != "static":
             raise InvalidInput(
-                "cpuManagerPolicy is none, and kubelet exits on any cpuManagerPolicyOptions beside it; another of its files sets %s."
-                % ", ".join(unwanted),
+                "cpuManagerPolicy is none, and kubelet exits on any cpuManagerPolicyOptions beside it (%s)." % ", ".join(unwanted),
                 "Take cpuManagerPolicyOptions out there.",
             )
         if unwanted:

@@ -67,7 +67,7 @@ def merged(
             result["evictionHard"] = {**EVICTION_DEFAULTS, **result["evictionHard"]}
         at_default = {**by_flag, **result.get("featureGates", {})}
     for drop_in in drop_ins:
-        result = _patched(result, drop_in)
+        result = patched(result, drop_in)
     for flag, value in flags.items():
         if flag in FLAGS and (flag, value) != ("reserved-memory", ""):  # which kubelet takes for no flag
             field = FLAGS[flag]
@@ -105,7 +105,7 @@ def in_order(drop_ins: Mapping[str, str]) -> List[str]:
     return sorted(drop_ins, key=lambda path: path.split("/"))
 
 
-def _patched(base: Mapping[str, Any], over: Mapping[str, Any]) -> Dict[str, Any]:
+def patched(base: Mapping[str, Any], over: Mapping[str, Any]) -> Dict[str, Any]:
     """Mappings are merged by key, everything else is replaced whole; null takes away (a JSON merge patch, RFC 7386)."""
     result = dict(base)
     for key, value in over.items():

@@ -483,14 +483,15 @@ def _check_kinds_of_memory(machine: Optional[Machine]) -> None:
         raise InvalidInput(
             "This kernel shows no NUMA nodes, and kubelet finds memory by them only: its memory manager can't be Static here "
             "(memoryManagerPolicy).",
-            "Set gpufleet_memory_manager_policy: None.",
+            "Set memoryManagerPolicy: None (gpufleet_memory_manager_policy).",
         )
     devices = [str(id) for id, kind in kinds.items() if kind == DEVICE_MEMORY]
     if devices:
         raise InvalidInput(
             "memoryManagerPolicy is Static, and kubelet may then place pods into GPU memory, which is NUMA nodes %s here."
             % ", ".join(devices),
-            "Set gpufleet_memory_manager_policy: None, or load the NVIDIA driver in the mode that keeps GPU memory out of NUMA.",
+            "Set memoryManagerPolicy: None (gpufleet_memory_manager_policy), or "
+            "load the NVIDIA driver in the mode that keeps GPU memory out of NUMA.",
         )
 
 
@@ -512,7 +513,7 @@ def _check_memory_manager(configuration: Mapping[str, Any], machine: Optional[Ma
             "reservedMemory adds up to %s, but kubeReserved + systemReserved + the eviction threshold are %s; kubelet would not start."
             % (_show(total), _show(expected)),
             "Give all that is reserved to the plan, by gpufleet_kube_reserved and gpufleet_system_reserved, and it divides it; "
-            "gpufleet_reserved_memory, where that is given, has to add up to the same.",
+            "reservedMemory that is given otherwise (gpufleet_reserved_memory) has to add up to the same.",
         )
     if total == 0:
         raise InvalidInput(

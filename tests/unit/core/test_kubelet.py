@@ -97,7 +97,7 @@ def test_a_drop_in_cannot_take_an_option_away_so_it_is_set_to_false() -> None:
     written = yaml.safe_load(files(section(PLAIN), Reading(main=main))[PLAIN.config_dir + "/zz-gpufleet.conf"].edit(None))
     assert written["cpuManagerPolicyOptions"]["align-by-socket"] == "false"
     assert written["featureGates"] == {"CPUManagerPolicyAlphaOptions": True}  # A16: "false" needs the gate too
-    with pytest.raises(InvalidInput, match="another of its files sets align-by-socket"):
+    with pytest.raises(InvalidInput, match=r"\(align-by-socket\). cpuManagerPolicyOptions comes from /etc/kubernetes/kubelet.yaml. Take"):
         artifacts({"kubelet": section(PLAIN, cpu_manager_policy="none")}, Reading(main=main))
 
 
@@ -333,6 +333,7 @@ TYPO = 'cpuManagerPolicyOptions:\n  full-pcpu-only: "true"\n'
       "kubeReserved comes from /etc/kubernetes/kubelet.yaml and /etc/kubernetes/kubelet.conf.d/10.conf."),
      ({}, "systemReservedCgroup: /a\n", {"10.conf": "systemReservedCgroup: /b\n"},
       "systemReservedCgroup comes from /etc/kubernetes/kubelet.conf.d/10.conf."),
+     ({}, TYPO, {}, "cpuManagerPolicyOptions comes from /etc/kubernetes/kubelet.yaml."),
      ({}, "", {"zzz.conf": TYPO}, "zz-gpufleet.conf and /etc/kubernetes/kubelet.conf.d/zzz.conf."),
      ({"feature-gates": "CPUManager=true"}, "", {}, "featureGates comes from kubelet's flag --feature-gates.")],
 )  # fmt: skip
