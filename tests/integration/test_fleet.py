@@ -24,7 +24,7 @@ from machines import build
 from machines.scratch import scratch
 
 # (machine, profile): part of the sentence that it gets.
-_GPU_MEMORY = r"memory manager Static may place pods into GPU memory"
+_GPU_MEMORY = r"kubelet may then place pods into GPU memory"
 REFUSALS = {("gracehopper", "aligned"): _GPU_MEMORY, ("gb200", "aligned"): _GPU_MEMORY}
 
 JOURNEY = ("colocation", "aligned", "isolated", "colocation")
