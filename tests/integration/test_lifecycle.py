@@ -1,10 +1,13 @@
-"""A node's way there and back on every example machine: each profile is applied, and rollback leaves what was there, byte for byte."""
+"""A node's way there and back on every example machine: each profile is applied, and rollback leaves what was there, byte for byte; also
+where files lie behind links, or are named in another spelling."""
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import stat
+from collections.abc import Iterable
 
 import pytest
 
@@ -23,14 +26,27 @@ from machines import build
 from machines.scratch import scratch
 
 # Everything but /var/lib/gpufleet, and device folders that nobody writes to.
-TOPS = ("etc", "usr", "boot", "run", "var/lib/kubelet", "var/lib/rancher", "proc/sys", "proc/irq", "sys/kernel", "sys/devices/system")
+TOPS = (
+    "etc",
+    "usr",
+    "boot",
+    "run",
+    "data",
+    "var/lib/kubelet",
+    "var/lib/rancher",
+    "proc/sys",
+    "proc/irq",
+    "sys/kernel",
+    "sys/devices/system",
+)
 
 
 def tree(root: pathlib.Path) -> dict[str, tuple[int, bytes]]:
     """Every folder, file and link below TOPS: mode, and content or target."""
-    found = {}
+    found, memory = {}, "%s%s" % (root, Root(str(root)).resolve("/var/lib/gpufleet"))
     for top in TOPS:
         for folder, folders, names in os.walk(root / top):
+            folders[:] = [name for name in folders if os.path.join(folder, name) != memory]
             for path in (pathlib.Path(folder, name) for name in (*folders, *names)):
                 mode = path.lstat().st_mode
                 content = b""
@@ -72,3 +88,135 @@ def test_there_and_back(machine):
         assert done.left == {} and not [finding for finding in done.outcome.findings if finding.status == FOREIGN and finding.path]
         assert not roll_back(Node.at(str(root))).outcome.changed
         assert os.listdir(root / "var/lib/gpufleet") == []
+
+
+# Links and spellings -----------------------------------------------------------------------------------------------------
+
+# Each boot loader and each place of a kubelet's configuration.
+KINDS = ("nps4", "nosmt", "oddeven", "cloudvm", "halfcores")
+# What every concern has files for.
+EVERYTHING = {
+    "profile": "isolated",
+    "sysctl": {"vm.swappiness": 7},
+    "batch_on_reserved": True,
+    "batch_services": [{"name": "prep", "command": "/usr/bin/prep", "user": "jobs"}],
+}
+
+
+def changed(root: pathlib.Path) -> list[str]:
+    """The concerns that a run of all of them changes something for."""
+    node = Node.at(str(root))
+    launcher = {"version": "1.0.0", "source_sha256": "ab" * 32}
+    plan = to_json(build_plan(read_topology(node.root, node.command), policy_from_variables(EVERYTHING), launcher))
+    (root / "numaspread").write_text("a program")
+    plan["launcher"]["binary"] = str(root / "numaspread")
+    found = []
+    for concern in CONCERNS:
+        section = {name: plan[name] for name in concern.sections}
+        if apply(concern.artifacts(section, concern.read(node.root, node.command, section)), node).changed:
+            found.append(concern.name)
+    return found
+
+
+def behind_links(root: pathlib.Path, paths: Iterable[str]) -> None:
+    """Each of them moves below /data, and a link leads there: folders from within, so that a link may lie behind another one."""
+    for path in sorted(paths, key=len, reverse=True):
+        (root / "data").mkdir(exist_ok=True)
+        there = "/data/" + path.replace("/", "_")
+        (root / path[1:]).rename(root / there[1:])
+        (root / path[1:]).symlink_to(there)
+
+
+@functools.cache
+def written(machine: str) -> list[str]:
+    """The places that are written on the machine."""
+    with scratch() as root:
+        build.build(build.load(machine), root)
+        changed(root)
+        return [path for path in Node.at(str(root)).store.files if not path.startswith("/var/lib/gpufleet")]
+
+
+def folders(root: pathlib.Path, paths: list[str], above: int) -> set[str]:
+    """The folders of these files that are there, or those so many above them."""
+    there = [[str(folder) for folder in pathlib.Path(path).parents if (root / str(folder)[1:]).is_dir()] for path in paths]
+    return {found[above] for found in there if found[above] not in ("/", "/etc")}
+
+
+def files(root: pathlib.Path, paths: list[str]) -> set[str]:
+    return {path for path in paths if (root / path[1:]).is_file() and not (root / path[1:]).is_symlink()}
+
+
+LAYOUTS = {
+    "folders": lambda root, paths: folders(root, paths, 0),
+    "folders above": lambda root, paths: folders(root, paths, 1),
+    "files": files,
+}
+
+
+def assert_there_and_back(root: pathlib.Path, before: dict[str, tuple[int, bytes]]) -> None:
+    """Nothing changes any more, and what was there comes back."""
+    assert [changed(root) for _ in range(3)] == [[], [], []]
+    assert differing(before, tree(root))
+    done = roll_back(Node.at(str(root)))
+    assert differing(before, tree(root)) == [] and done.left == {}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("machine", KINDS)
+def test_behind_links(machine, layout):
+    paths = written(machine)
+    with scratch() as root:
+        build.build(build.load(machine), root)
+        behind_links(root, LAYOUTS[layout](root, paths))
+        before = tree(root)
+        assert changed(root) == [concern.name for concern in CONCERNS]
+        assert_there_and_back(root, before)
+
+
+@pytest.mark.parametrize("machine", KINDS)
+def test_folders_that_moved_since_the_first_run(machine):
+    paths = written(machine)
+    with scratch() as root, scratch() as without_us:
+        for place in (root, without_us):
+            build.build(build.load(machine), place)
+        moved = folders(root, paths, 0)
+        changed(root)
+        for place in (root, without_us):
+            behind_links(place, moved)
+        assert_there_and_back(root, tree(without_us))
+
+
+# A machine's file, and what is another spelling in it.
+SPELLINGS = {
+    "nps4": ("usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "/var/lib/kubelet/config.yaml",
+             "/var//lib/./kubelet/pki/../config.yaml --root-dir=/var/lib//kubelet/"),
+    "oddeven": ("usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "/var/lib/kubelet/config.yaml",
+                "/var/lib/kubelet/config.yaml --config-dir=/etc//kubernetes/kubelet.conf.d//"),
+    "cloudvm": ("etc/rancher/k3s/config.yaml", "", "data-dir: /var/lib/rancher/./k3s/\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", SPELLINGS)
+def test_other_spellings(machine):
+    path, old, new = SPELLINGS[machine]
+    with scratch() as root:
+        build.build(build.load(machine), root)
+        (root / "etc/kubernetes/kubelet.conf.d").mkdir(parents=True, exist_ok=True)
+        (root / "var/lib/kubelet/pki").mkdir(parents=True, exist_ok=True)
+        text = (root / path).read_text()
+        (root / path).write_text(text.replace(old, new) if old else text + new)
+        before = tree(root)
+        assert "kubelet" in changed(root) and "batch" not in changed(root)
+        assert_there_and_back(root, before)
+
+
+def test_a_folder_with_two_names():
+    """k3s is told a folder that one of its usual place is a link to."""
+    with scratch() as root:
+        build.build(build.load("cloudvm"), root)
+        behind_links(root, ["/var/lib/rancher/k3s"])
+        with (root / "etc/rancher/k3s/config.yaml").open("a") as config:
+            config.write("data-dir: /data/_var_lib_rancher_k3s/\n")
+        before = tree(root)
+        assert "kubelet" in changed(root)
+        assert_there_and_back(root, before)

@@ -55,3 +55,17 @@ def test_hugepages_at_run_time_are_kubelets_work_too(ansible_env):
         policy["gpufleet_hugepages"] = {"2Mi": {"0": 4}}
         policy["gpufleet_kubelet_restart"] = "never"
         assert concerns_of(root, ansible_env, **policy) == {"boot", "tuning"}
+
+
+def test_kubelets_folder_behind_a_link(ansible_env):
+    """A second run took out what the first had written."""
+    with scratch() as root:
+        build.build(build.load("nps4"), root)
+        (root / "data").mkdir()
+        (root / "var/lib/kubelet").rename(root / "data/kubelet")
+        (root / "var/lib/kubelet").symlink_to("/data/kubelet")
+        assert {"kubelet", "batch"} <= concerns_of(root, ansible_env)
+        configured = (root / "data/kubelet/config.yaml").read_text()
+        assert "reservedSystemCPUs" in configured
+        assert concerns_of(root, ansible_env) == set()
+        assert (root / "data/kubelet/config.yaml").read_text() == configured

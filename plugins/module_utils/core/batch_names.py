@@ -31,18 +31,23 @@ def has_services(section: Mapping[str, Any]) -> bool:
     return not {key for key, value in (section.get("units") or {}).items() if value} <= _OF_NO_SERVICE
 
 
+def seccomp_paths(section: Mapping[str, Any]) -> List[str]:
+    """Where the profile for pods is to be, and where it is on most nodes."""
+    wanted = str((section.get("units") or {}).get("seccomp") or "")
+    return [*([wanted] if wanted else []), posixpath.join("/var/lib/kubelet", SECCOMP_PROFILE)]
+
+
 def without_services(section: Mapping[str, Any], profiles: Iterable[str]) -> List[Artifact]:
-    """What must hold where there are no services and nothing is left of former ones; ``profiles``: paths of earlier runs' profiles."""
+    """What must hold where there are no services and nothing is left of former ones; ``profiles`` as ``seccomp_profiles`` takes them."""
     units = section.get("units") or {}
     nothing = Observation("batch and pinned services", IN_PLACE, "there are none")
     return [nothing, *seccomp_profiles(str(units.get("architecture", "")), str(units.get("seccomp", "")), profiles)]
 
 
-def seccomp_profiles(architecture: str, wanted: str, known: Iterable[str]) -> List[Artifact]:
-    """The profile for pods at the path ``wanted`` ("" for none), and nowhere else that an earlier run may have put it."""
-    default = posixpath.join("/var/lib/kubelet", SECCOMP_PROFILE)
+def seccomp_profiles(architecture: str, wanted: str, paths: Iterable[str]) -> List[Artifact]:
+    """The profile for pods at the path ``wanted`` ("" for none), and nowhere else of ``paths``, which name each file once."""
     found: List[Artifact] = []
-    for path in sorted({*known, wanted or default, default}):
+    for path in sorted({*paths, *filter(None, [wanted])}):
         text = None
         if path == wanted:
             from .seccomp import profile_text

@@ -31,6 +31,8 @@ KNOWN_FOLDERS = (
     "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
 )
 
+CONFIGURATION = "kubelet configuration"  # the item of findings about the files that it reads
+
 # The keys of the plan's section.
 _SECTION = ("configuration", "version", "distribution", "unit", "config_file", "config_dir", "root_dir", "flags", "restart", "machine",
             "exec_start", "patches")  # fmt: skip
@@ -111,6 +113,11 @@ def at_start(kubelet: Mapping[str, Any]) -> List[str]:
     return [place(kubelet), *([unit_drop_in(kubelet["unit"])] if kubelet.get("exec_start") else [])]
 
 
+def named(kubelet: Mapping[str, Any]) -> List[str]:
+    """The paths that the section has for what it writes, and for kubelet's main file."""
+    return [path for path in (main_of(kubelet), *at_start(kubelet), kubelet.get("patches")) if path]
+
+
 def check_section(kubelet: Mapping[str, Any]) -> None:
     """The plan's section is whole, or empty.
 
@@ -157,7 +164,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
             raise _of_others(refusal, configuration, merging.patched(base, configuration), origins) from None
         foreign = _foreign(flags, configuration, {other: text for other, text in drop_ins.items() if other not in earlier})
         drop_ins[path] = DROP_IN_COMMENT + yaml_text.write(configuration)
-        own.append(File("kubelet configuration", path, always(drop_ins[path])))
+        own.append(File(CONFIGURATION, path, always(drop_ins[path])))
         if main_file:
             own.append(_merge_into(main_file, {}))
     else:
@@ -209,14 +216,14 @@ def _leftovers(reading: Reading, keep: Collection[str]) -> List[Artifact]:
     """Files and keys of ours in places that the plan no longer names, or that another kubelet read."""
     gone = [path for path in reading.ours if path not in keep]
     return [
-        *(File("kubelet configuration", path, always(None)) for path in gone),
+        *(File(CONFIGURATION, path, always(None)) for path in gone),
         *(_reload(path) for path in gone if path.endswith(kubelet_fields.UNIT_DROP_IN)),
         *(_merge_into(path, {}) for path in reading.merged),
     ]
 
 
 def _merge_into(path: str, configuration: Mapping[str, Any]) -> File:
-    return File("kubelet configuration", path, lambda current: merge(current, configuration, path))
+    return File(CONFIGURATION, path, lambda current: merge(current, configuration, path))
 
 
 # --- the main file ------------------------------------------------------------------------------------------------------------------------

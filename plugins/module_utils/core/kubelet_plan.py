@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import posixpath
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -111,7 +112,7 @@ def _folder(kubelet: Kubelet, policy: Policy) -> Tuple[str, str]:
     :raises InvalidInput: a folder is asked for that this kubelet can't have
     """
     asked = policy.kubelet_config_dir
-    if asked is None or asked == kubelet.config_dir:
+    if asked is None or (kubelet.config_dir and posixpath.normpath(asked) == posixpath.normpath(kubelet.config_dir)):
         _check_command_line(kubelet)
         return kubelet.config_dir or "", ""
     if kubelet.config_dir or kubelet.distribution in EMBEDDED:

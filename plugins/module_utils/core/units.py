@@ -54,7 +54,8 @@ class Reading:
     ``systemd``: it runs here, or will (a root that isn't live); ``reload_hazard``: a daemon-reload could take GPUs from containers.
 
     ``state`` is kubelet's CPU manager state; ``stale`` the services that run with settings from before their unit was last written;
-    ``seccomp`` the profiles that an earlier run wrote; ``kubepods_weight`` the live cpu.weight of all pods together.
+    ``seccomp`` where profiles for pods are to be, or may be from an earlier run; ``kubepods_weight`` the live cpu.weight of all pods
+    together.
     """
 
     program: str = ""

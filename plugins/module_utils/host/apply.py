@@ -172,7 +172,7 @@ def _inspect_link(artifact: Link, node: Node) -> Finding:
 
 
 def _link_before_us(artifact: Link, current: Optional[str], node: Node) -> Optional[str]:
-    known = node.store.files.get(artifact.path)
+    known = node.store.known(artifact.path)
     if known is None or known["written"] != "link:%s" % current:
         return current
     return (known["original"] or {}).get("link")

@@ -6,7 +6,17 @@ from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple, Sequence, Tuple
 
-from ..core.batch_names import FOLLOW_PATH, FOLLOW_TIMER, OWN_UNITS, PROGRAM, SECCOMP_PROFILE, SERVICE_MARK, has_services, without_services
+from ..core.batch_names import (
+    FOLLOW_PATH,
+    FOLLOW_TIMER,
+    OWN_UNITS,
+    PROGRAM,
+    SECCOMP_PROFILE,
+    SERVICE_MARK,
+    has_services,
+    seccomp_paths,
+    without_services,
+)
 from ..core.change import Artifact
 from ..core.systemd import UNIT_FOLDER
 from .command import Command
@@ -18,7 +28,7 @@ _TRIGGERS = {"multi-user.target.wants": FOLLOW_PATH, "timers.target.wants": FOLL
 
 
 class NoServices(NamedTuple):
-    """A node that has no services and is to have none; the profiles for pods that an earlier run wrote."""
+    """A node that has no services and is to have none; where profiles for pods are to be, or may be from an earlier run."""
 
     profiles: Tuple[str, ...]
 
@@ -26,7 +36,8 @@ class NoServices(NamedTuple):
 def read(root: Root, command: Command, section: Section) -> Any:
     """``units.Reading`` where services are wanted or something is left of former ones, else NoServices."""
     services = _services(root)
-    profiles = tuple(path for path in Store(root).files if path.endswith("/" + SECCOMP_PROFILE))
+    written = [path for path in Store(root).files if path.endswith("/" + SECCOMP_PROFILE)]
+    profiles = tuple(root.once([*seccomp_paths(section), *written]))
     if not (has_services(section) or services or _is_left(root)):
         return NoServices(profiles)
     from . import batch_reading  # only nodes with services load what it takes to write their units

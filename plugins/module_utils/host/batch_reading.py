@@ -23,7 +23,7 @@ _CGROUPS = "/sys/fs/cgroup"
 
 
 def read(root: Root, command: Command, section: Section, services: Mapping[str, str], profiles: Sequence[str]) -> units.Reading:
-    """What the wanted units need to know. ``services``: texts of an earlier run's units, ``profiles``: paths of its profiles."""
+    """What the wanted units need to know. ``services``: texts of an earlier run's units, ``profiles``: where profiles for pods may be."""
     wanted = batch_units.parse(section)
     family = "debian" if root.exists("/usr/bin/dpkg") or root.exists("/var/lib/dpkg") else "redhat"
     paths = {library_path(service.allocator, wanted.architecture, family) for service in wanted.all if service.allocator}

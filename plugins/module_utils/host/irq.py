@@ -55,7 +55,7 @@ def _irqbalance(root: Root) -> Optional[Irqbalance]:
         root.read(environment_file),
         enabled=root.link_target(UNIT_FOLDER + "/multi-user.target.wants/irqbalance.service") is not None,
         own_unit=own_unit,
-        masked_by_us=root.link_target(_MASK) == "/dev/null" and _MASK in Store(root).files,
+        masked_by_us=root.link_target(_MASK) == "/dev/null" and Store(root).known(_MASK) is not None,
     )
 
 

@@ -51,15 +51,15 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     main_file = kubelet.main_of(wanted)
     state_folder = wanted.get("root_dir") or "/var/lib/kubelet"
     own = kubelet.place(wanted)
-    written = list(Store(root).files)
-    ours = [path for path in written if kubelet.is_ours(path, root.read(path, limit=_MARK_WITHIN))]
-    candidates = [*(posixpath.join(known, DROP_IN) for known in KNOWN_FOLDERS), *ours]
+    known = [posixpath.join(known, DROP_IN) for known in KNOWN_FOLDERS]
+    paths = root.once([*kubelet.named(wanted), *known, *Store(root).files])
+    heads = {path: root.read(path, limit=_MARK_WITHIN) for path in paths}
     states = {name: root.read(posixpath.join(state_folder, name)) for name in STATE_FILES}
     reading = Reading(
         main=root.read(main_file) if main_file else None,
         drop_ins={path: text for path, text in drop_ins(root, folder).items() if path != posixpath.join(folder, DROP_IN)},
-        ours=tuple(path for path in dict.fromkeys(candidates) if root.exists(path)),
-        merged=tuple(path for path in written if path != main_file and _holds_our_keys(root, path)),
+        ours=tuple(path for path, head in heads.items() if head is not None and (path in known or kubelet.is_ours(path, head))),
+        merged=tuple(path for path, head in heads.items() if path != main_file and kubelet.MARK in (head or "")),
         states={name: text for name, text in states.items() if text is not None},
         texts={path: root.read(path) for path in kubelet.at_start(wanted)},
         arguments=_arguments(root, wanted, own),
@@ -101,10 +101,6 @@ def _sysctls(root: Root) -> Dict[str, str]:
     """The kernel's values of what kubelet sets or demands, as far as they can be read."""
     found = {name: root.read("/proc/sys/" + name.replace(".", "/")) for name in KUBELET_SYSCTLS}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _holds_our_keys(root: Root, path: str) -> bool:
-    return kubelet.MARK in (root.read(path, limit=_MARK_WITHIN) or "")
 
 
 CONCERN = Concern("kubelet", ("kubelet",), read, kubelet.artifacts)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Dict
 
 from ..core.kubelet_fields import RANCHER
@@ -14,7 +15,7 @@ def drop_ins(root: Root, folder: str) -> Dict[str, str]:
     """The texts of the *.conf files in the folder and below it, by path; links to folders aren't followed. Of no folder ("") none."""
     found: Dict[str, str] = {}
     for name in root.names(folder) if folder else ():
-        path = "%s/%s" % (folder.rstrip("/"), name)
+        path = posixpath.join(folder, name)
         if root.link_target(path) is None:
             found.update(drop_ins(root, path))
         text = root.read(path) if name.endswith(".conf") else None

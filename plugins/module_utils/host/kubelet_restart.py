@@ -120,7 +120,7 @@ class _Transaction:
         for path in [posixpath.join(self.folder, name) for name in POLICY_FIELDS] + [
             finding.path
             for artifact, finding in zip(artifacts, found)
-            if isinstance(artifact, File) and finding.status == DRIFT and finding.path not in kubelet_state_unit.PATHS
+            if isinstance(artifact, File) and finding.status == DRIFT and artifact.path not in kubelet_state_unit.PATHS
         ]:
             self.before[path] = self.node.root.read(path)
         for name in refused:

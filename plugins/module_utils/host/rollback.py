@@ -35,6 +35,7 @@ from ..core.change import (
     summary_diff,
 )
 from ..core.errors import UnreadableRoot
+from ..core.kubelet import CONFIGURATION
 from ..core.sysfs import chosen_word
 from . import files
 from .apply import KINDS, Kind, Node, Outcome, apply, nothing_to_remember
@@ -42,6 +43,11 @@ from .concerns import CONCERNS, NOTHING
 from .refusals import PATH as REFUSED
 from .root import Root
 from .store import FOLDER
+
+_RESTART = (
+    "kubelet runs with our configuration until it is restarted or the node reboots: drain first, stop it, remove "
+    "cpu_manager_state and memory_manager_state where their policy or reserve was ours, start it"
+)
 
 
 @dataclass(frozen=True)
@@ -94,41 +100,34 @@ def roll_back(node: Node, check_mode: bool = False) -> RolledBack:
 
 def _steps(node: Node) -> Iterator[Any]:
     """What the plan of nothing wants, with originals where there are any; then paths that it doesn't know, then kernel values."""
-    covered = set()
+    covered, configured = set(), False
     for concern in CONCERNS:
         section = {name: NOTHING[name] for name in concern.sections}
         for artifact in concern.artifacts(section, concern.read(node.root, node.command, section)):
             if isinstance(artifact, File) and not artifact.path.startswith(FOLDER):
                 path = node.root.resolve(artifact.path) or artifact.path
                 covered.add(path)
+                configured = configured or (artifact.item == CONFIGURATION and path in node.store.files)
                 yield Restore(artifact.item, path, artifact.edit if artifact.ours else _kept(artifact.edit), artifact.same)
             elif isinstance(artifact, Link):
-                covered.add(artifact.path)
-                yield Restore(artifact.item, artifact.path, lambda text: text)
+                path = node.root.place(artifact.path)
+                covered.add(path)
+                yield Restore(artifact.item, path, lambda text: text)
             elif not isinstance(artifact, KernelValue):  # what a value was first stands in the store
                 yield artifact
     for path in node.store.files:
-        if path not in covered and not path.startswith(FOLDER):
+        if path not in covered and not path.startswith(node.root.place(FOLDER)):
             yield Restore("file that an earlier plan needed", path, lambda text: text)
     # The kernel refuses 0 for a limit whose twin is set: setting the twin makes it 0.
     for path, value in sorted(node.store.kernel.items(), key=lambda item: (item[1] == "0", item)):
         yield FirstValue(path, value)
-    yield from _restarts(node)
+    if configured:  # kubelet runs with what it read at its start
+        yield Observation("kubelet", PENDING, _RESTART, RESTART)
 
 
 def _kept(edit: Callable[[Text], Text]) -> Callable[[Text], Text]:
     """An edit of a file whose name isn't ours: it never means to take the file away."""
     return lambda text: text if edit(text) is None else edit(text)
-
-
-def _restarts(node: Node) -> Iterator[Observation]:
-    """kubelet runs with what it read at its start."""
-    if any(path.startswith("/var/lib/kubelet/") or "/kubelet.conf.d/" in path for path in node.store.files):
-        message = (
-            "kubelet runs with our configuration until it is restarted or the node reboots: drain first, stop it, remove "
-            "cpu_manager_state and memory_manager_state where their policy or reserve was ours, start it"
-        )
-        yield Observation("kubelet", PENDING, message, RESTART)
 
 
 # Paths ------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Dict, List, Optional
+from typing import Dict, Iterable, List, Optional
 
 from ..core.errors import UnreadableRoot
 
@@ -88,8 +88,8 @@ class Root:
         self._folders[path] = found
         return found
 
-    def local(self, path: str) -> str:
-        """Where the path lies on this machine, for a writer: its folder resolved, its last component as it is (it may not exist yet).
+    def place(self, path: str) -> str:
+        """The path inside the root with its folder resolved, its last component as it is (it may not exist yet).
 
         :raises UnreadableRoot: a loop of links
         """
@@ -97,7 +97,21 @@ class Root:
         folder = self._folder(parent)
         if folder is None:
             raise UnreadableRoot('"%s" leads into a loop of symbolic links.' % path, "Mend the links below %s." % self.path)
-        return self._base + folder + "/" + name
+        return folder + "/" + name
+
+    def local(self, path: str) -> str:
+        """Where the path's place is on this machine, for a writer.
+
+        :raises UnreadableRoot: a loop of links
+        """
+        return self._base + self.place(path)
+
+    def once(self, paths: Iterable[str]) -> List[str]:
+        """Each file once, by the first of the paths that lead to it: they may have links on their way, and spellings of their own."""
+        found: Dict[str, str] = {}
+        for path in paths:
+            found.setdefault(self.resolve(path) or path, path)
+        return list(found.values())
 
     def read(self, path: str, limit: int = 0) -> Optional[str]:
         """The text of a file (UTF-8 with surrogate escapes), or its first ``limit`` bytes; None when it isn't there.

@@ -38,7 +38,7 @@ def digest(text: str) -> str:
 
 
 class Store:
-    """The state below one root. ``files``: path to {original, written, before, foreign}; ``kernel``: path to its first value;
+    """The state below one root. ``files``: place (Root.place) to {original, written, before, foreign}; ``kernel``: path to its first value;
     ``folders`` we made; ``packages``: path of a file that was missing to the packages that were installed for it; ``boot_id`` of the boot
     that interrupt numbers belong to.
 
@@ -53,7 +53,7 @@ class Store:
         text = root.read(FOLDER + "/state.json")
         try:
             state = json.loads(text) if text else {}
-            self.files: Dict[str, Dict[str, Any]] = {path: {**known} for path, known in state.get("files", {}).items()}
+            self.files: Dict[str, Dict[str, Any]] = {root.place(path): {**known} for path, known in state.get("files", {}).items()}
             self.kernel: Dict[str, str] = {**state.get("kernel", {})}
             self.folders: List[str] = [*state.get("folders", [])]
             self.packages: Dict[str, List[str]] = {path: [*names] for path, names in state.get("packages", {}).items()}
@@ -66,6 +66,10 @@ class Store:
                 "Restore it from a backup, or move it away: then there is no roll-back to before it.",
             ) from problem
         self._dirty = False
+
+    def known(self, path: str) -> Optional[Dict[str, Any]]:
+        """What ``files`` has of the path; None when we never wrote there."""
+        return self.files.get(self._root.place(path))
 
     def remember_file(self, path: str, written: Optional[str]) -> None:
         """Keep the first original of a path and note what is about to be written (our text form, or None for absent)."""
@@ -89,7 +93,7 @@ class Store:
 
     def original_text(self, path: str) -> Optional[str]:
         """The content of a regular file before our first write; None when it was absent, a link, or never written by us."""
-        original = self.files.get(path, {}).get("original")
+        original = (self.known(path) or {}).get("original")
         if not original or "sha256" not in original:
             return None
         return self._root.read("%s/originals/%s" % (FOLDER, original["sha256"]))
@@ -146,6 +150,7 @@ class Store:
             self._dirty = False
 
     def _remember(self, path: str, written: Optional[str]) -> None:
+        path = self._root.place(path)
         news: Dict[str, Any] = {"written": written, "before": self.now(path)}
         if path in self.files:
             news = {**self.files[path], **news, "foreign": self.foreign(path)}

@@ -252,6 +252,11 @@ def test_kubelets_unit_is_made_to_pass_a_folder() -> None:
     assert gone[unit].edit("x") is None and gone[FOLDER + "/zz-gpufleet.conf"].edit("x") is None
 
 
+def test_a_folder_that_kubelet_has_by_another_spelling() -> None:
+    passed = replace(started(), config_dir="/etc//kubernetes/./kubelet.conf.d/")
+    assert section(passed, kubelet_config_dir=FOLDER)["exec_start"] == ""
+
+
 @pytest.mark.parametrize(
     ("kubelet", "sentence"),
     [(started("1.31.9"), "from 1.32 on"), (Kubelet("kubeadm", "kubelet.service", None, PATH, exec_start=STARTED), "of unknown version"),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import posixpath
 import re
 from typing import Dict, List, Optional, Sequence
 
@@ -101,10 +102,12 @@ def _embedded(root: Root, command: Command, name: str, words: List[str], exec_st
     except InvalidInput as problem:
         raise UnreadableRoot(problem.problem, problem.remedy) from problem
     data = flags(words).get("data-dir") or "".join(settings.get("data-dir", ())) or "/var/lib/rancher/%s" % distribution
-    folder = data + "/agent/etc/kubelet.conf.d"
+    folder = posixpath.join(data, "agent/etc/kubelet.conf.d")
     given: Dict[str, str] = nested_flags(words, settings.get("kubelet-arg", ()))
     # RKE2's binaries lie in a folder that is named after its version; k3s names its own after a hash.
-    version = _VERSION.search(root.link_target(data + "/bin") or "") or _VERSION.search(command.query([distribution, "--version"]) or "")
+    version = _VERSION.search(root.link_target(posixpath.join(data, "bin")) or "") or _VERSION.search(
+        command.query([distribution, "--version"]) or ""
+    )
     return Kubelet(
         distribution,
         name,
