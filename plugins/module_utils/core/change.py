@@ -39,7 +39,8 @@ class File(NamedTuple):
     ``edit`` maps the current content to the wanted one and must be idempotent: edit(edit(x)) == edit(x). Content is UTF-8 with
     surrogate escapes, so that any bytes survive. ``mode`` is for a file that is created; an existing one keeps its own
     unless ``enforce_mode``. ``same`` compares meanings when text alone would lie. ``ours`` is False for a path that isn't ours by its
-    name: then "absent" means "as it was before our first write", and without such a write it is left alone.
+    name: then "absent" means "as it was before our first write", and without such a write it is left alone. ``news``: whoever has read the
+    file has to read it again when it is written.
     """
 
     item: str
@@ -49,6 +50,7 @@ class File(NamedTuple):
     enforce_mode: bool = False
     same: Callable[[Text, Text], bool] = lambda current, wanted: current == wanted
     ours: bool = True
+    news: bool = True
 
 
 class Link(NamedTuple):

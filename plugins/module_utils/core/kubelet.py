@@ -11,17 +11,19 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import Any, Collection, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
 
 from . import kubelet_fields, kubelet_state_unit, systemd, yaml_text
 from . import kubelet_merge as merging
 from . import kubelet_rules as rules
 from .change import DRIFT, FOREIGN, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
+from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
-from .kubelet_command import nested_flags, rancher_settings, rancher_values
+from .kubelet_command import nested_flags, rancher_settings, rancher_values, service
 from .kubelet_fields import EMBEDDED, FLAGS, MAIN_FILE, PATCH
 from .kubelet_tables import NEWEST_MINOR
 from .kubelet_version import minor_of, reads_drop_ins
+from .quantity import parse_quantity
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
 DROP_IN = "zz-gpufleet.conf"
@@ -49,12 +51,12 @@ PLANNED = (*rules.WORDS, "cpuManagerPolicyOptions", "topologyManagerPolicyOption
 @dataclass(frozen=True)
 class Reading:
     """What the node has. ``drop_ins`` are the other files of the folder that kubelet reads; ``ours`` paths of files of ours that are
-    there; ``merged`` other main files that still hold keys of ours; ``texts`` what lies there that kubelet reads at its start.
-    ``arguments`` are the other files that k3s or RKE2 takes kubelet's flags from, where ours are among them.
+    there; ``merged`` other main files that still hold keys of ours; ``texts`` what lies at the paths of ``at_start``.
+    ``arguments`` are the other files that k3s or RKE2 takes kubelet's flags from.
     ``states`` are the texts of kubelet's state files by name, ``machine`` what kubelet holds them against (kubelet_state.Machine),
-    ``users`` pods that hold CPUs or memory by them, in words. ``stale``: kubelet has been running since before its configuration was last
-    written. ``restarts``: the plan has it restarted here. ``program`` checks the state files at boot, run by ``interpreter``. ``sysctls``:
-    the kernel's values of what kubelet may demand, where one of its files or flags has protectKernelDefaults.
+    ``users`` pods that hold CPUs or memory by them, in words. ``stale``: kubelet has been running since before the last news in its
+    configuration. ``restarts``: the plan has it restarted here. ``program`` checks the state files at boot, run by ``interpreter``.
+    ``sysctls``: the kernel's values of what kubelet may demand, where one of its files or flags has protectKernelDefaults.
     """
 
     main: Text = None
@@ -81,7 +83,7 @@ def main_of(kubelet: Mapping[str, Any]) -> str:
 def place(kubelet: Mapping[str, Any]) -> str:
     """The path that our configuration goes to: a drop-in of ours, kubelet's main file, or a list of flags for k3s and RKE2."""
     if reads_drop_ins(kubelet.get("config_dir"), kubelet.get("version")):
-        return posixpath.join(kubelet["config_dir"], DROP_IN)
+        return _drop_in(kubelet)
     return main_of(kubelet) or _arguments(kubelet)
 
 
@@ -89,15 +91,6 @@ def flags_after(kubelet: Mapping[str, Any]) -> Dict[str, str]:
     """The flags that kubelet has once the plan is applied: ours come after the node's where it reads no file of ours."""
     words = merging.as_flags(kubelet["configuration"]) if place(kubelet) == _arguments(kubelet) else []
     return kubelet_fields.with_words(kubelet.get("flags", {}), words)
-
-
-def _arguments(kubelet: Mapping[str, Any]) -> str:
-    return kubelet_fields.ARGUMENTS % kubelet.get("distribution")
-
-
-def unit_drop_in(unit: str) -> str:
-    """The path of the part of a kubelet's unit that has it read our folder of drop-ins."""
-    return "%s/%s.d/%s" % (systemd.UNIT_FOLDER, unit, kubelet_fields.UNIT_DROP_IN)
 
 
 def is_ours(path: str, head: Text) -> bool:
@@ -109,13 +102,22 @@ def is_ours(path: str, head: Text) -> bool:
 
 
 def at_start(kubelet: Mapping[str, Any]) -> List[str]:
-    """The paths of ours that kubelet reads when it starts."""
-    return [place(kubelet), *([unit_drop_in(kubelet["unit"])] if kubelet.get("exec_start") else [])]
+    """The paths that kubelet reads when it starts and that may hold something of ours."""
+    return [path for path in (main_of(kubelet), _drop_in(kubelet), _arguments(kubelet), _unit_drop_in(kubelet)) if path]
 
 
-def named(kubelet: Mapping[str, Any]) -> List[str]:
-    """The paths that the section has for what it writes, and for kubelet's main file."""
-    return [path for path in (main_of(kubelet), *at_start(kubelet), kubelet.get("patches")) if path]
+def _drop_in(kubelet: Mapping[str, Any]) -> str:
+    return posixpath.join(kubelet["config_dir"], DROP_IN) if kubelet.get("config_dir") else ""
+
+
+def _arguments(kubelet: Mapping[str, Any]) -> str:
+    distribution = kubelet.get("distribution")
+    return kubelet_fields.ARGUMENTS % distribution if distribution in EMBEDDED else ""
+
+
+def _unit_drop_in(kubelet: Mapping[str, Any]) -> str:
+    """The path of the part of kubelet's unit that has it read our folder of drop-ins."""
+    return "%s/%s.d/%s" % (systemd.UNIT_FOLDER, kubelet["unit"], kubelet_fields.UNIT_DROP_IN) if kubelet.get("unit") else ""
 
 
 def check_section(kubelet: Mapping[str, Any]) -> None:
@@ -144,7 +146,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     if not kubelet:
         return [*_leftovers(reading, ()), _merge_into(MAIN_FILE, {}), *kubelet_state_unit.artifacts({}, None, "")]
     configuration = kubelet["configuration"]
-    minor = minor_of(kubelet["version"]) if kubelet["version"] else NEWEST_MINOR
+    minor = _minor(kubelet)
     path, main_file = place(kubelet), main_of(kubelet)
     main, drop_ins, flags = reading.main, dict(reading.drop_ins), flags_after(kubelet)
     own: List[Artifact] = []
@@ -153,7 +155,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
         main = merge(main, configuration, main_file)
         own.append(_merge_into(main_file, configuration))
         foreign = _foreign(flags, configuration, drop_ins)
-    elif kubelet["config_dir"] and path == posixpath.join(kubelet["config_dir"], DROP_IN):
+    elif path == _drop_in(kubelet):
         order = merging.in_order({**drop_ins, path: ""})
         earlier = {other: drop_ins[other] for other in order[: order.index(path)]}
         base = merging.effective(_as_read(main, main_file), earlier, {}, minor, main_file)
@@ -169,24 +171,29 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
             own.append(_merge_into(main_file, {}))
     else:
         text = DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": merging.as_flags(configuration)})
-        flags = nested_flags((), rancher_settings({**reading.arguments, path: text})["kubelet-arg"])
+        flags = _flags_with(kubelet, reading, text)
         foreign = _foreign_arguments({other: reading.arguments[other] for other in reading.arguments if other > path}, configuration)
         own.append(File("kubelet arguments", path, always(text)))
     read = (_as_read(main, main_file), drop_ins, flags)
-    in_force = merging.effective(*read, minor, main_file)
+    planned = merging.effective(*read, minor, main_file)
     try:
-        rules.check(in_force, minor, rules.machine(kubelet["machine"]))
-        rules.check_kernel(in_force, reading.sysctls, kubelet["machine"].get("sysctls", ()))
+        rules.check(planned, minor, rules.machine(kubelet["machine"]))
+        rules.check_kernel(planned, reading.sysctls, kubelet["machine"].get("sysctls", ()))
     except InvalidInput as refusal:
-        raise _of_others(refusal, configuration, in_force, merging.origins(*read, main_file)) from None
-    ignored = rules.ignored_reserves(in_force)
+        raise _of_others(refusal, configuration, planned, merging.origins(*read, main_file)) from None
+    ignored = rules.ignored_reserves(planned)
     if ignored:
         foreign = [*foreign, *_ignored(ignored, merging.origins(*read, main_file))]
     own.extend(_beside(kubelet, configuration))
-    files = {one.path: one for one in own if isinstance(one, File)}
-    changes = any(files[one].edit(reading.texts.get(one)) != reading.texts.get(one) for one in at_start(kubelet))
+    news = _is_news(kubelet, reading, planned)
+    own = [one._replace(news=news) if isinstance(one, File) else one for one in own]
     boot = kubelet_state_unit.artifacts(kubelet, reading.program, reading.interpreter)
-    return [*_leftovers(reading, files), *own, *foreign, *boot, *_restart(kubelet, in_force, minor, reading, changes)]
+    kept = [one.path for one in own if isinstance(one, File)]
+    return [*_leftovers(reading, kept), *own, *foreign, *boot, *_restart(kubelet, planned, minor, reading, news)]
+
+
+def _minor(kubelet: Mapping[str, Any]) -> int:
+    return minor_of(kubelet["version"]) if kubelet["version"] else NEWEST_MINOR
 
 
 def _as_read(main: Text, main_file: str) -> Text:
@@ -199,7 +206,7 @@ def _beside(kubelet: Mapping[str, Any], configuration: Mapping[str, Any]) -> Lis
     found: List[Artifact] = []
     if kubelet["exec_start"]:
         text = "%s[Service]\nExecStart=\nExecStart=%s\n" % (systemd.MARK, kubelet["exec_start"])
-        path = unit_drop_in(kubelet["unit"])
+        path = _unit_drop_in(kubelet)
         found += [File("kubelet's folder of drop-ins", path, always(text)), _reload(path)]
     if kubelet["patches"]:
         text = DROP_IN_COMMENT + yaml_text.write(configuration)
@@ -290,6 +297,53 @@ def _merge_block(
 # --- what kubelet reads in the end --------------------------------------------------------------------------------------------------------
 
 
+def in_force(kubelet: Mapping[str, Any], reading: Reading) -> Dict[str, Any]:
+    """The fields that the rules look at, as kubelet has them by what lies there now.
+
+    :raises InvalidInput: it doesn't start on that
+    """
+    drop_ins, flags, main_file = dict(reading.drop_ins), dict(kubelet["flags"]), main_of(kubelet)
+    of_drop_in, of_arguments = (reading.texts.get(path) for path in (_drop_in(kubelet), _arguments(kubelet)))
+    if of_drop_in is not None:
+        drop_ins[_drop_in(kubelet)] = of_drop_in
+    if of_arguments is not None:
+        flags = _flags_with(kubelet, reading, of_arguments)
+    return merging.effective(_as_read(reading.main, main_file), drop_ins, flags, _minor(kubelet), main_file)
+
+
+def _flags_with(kubelet: Mapping[str, Any], reading: Reading, ours: str) -> Dict[str, str]:
+    """The flags of a kubelet of k3s or RKE2 with this text in our file among theirs."""
+    files = {**reading.arguments, _arguments(kubelet): ours}
+    return nested_flags((), rancher_settings(files).get("kubelet-arg", ()))
+
+
+def _is_news(kubelet: Mapping[str, Any], reading: Reading, planned: Mapping[str, Any]) -> bool:
+    """Whether kubelet's next start gives it something else than what lies there: other words for the same don't."""
+    if service([reading.texts.get(_unit_drop_in(kubelet)) or ""]).exec_start != kubelet["exec_start"]:
+        return True
+    try:
+        now = in_force(kubelet, reading)
+        return now != planned and _meaning(now) != _meaning(planned)
+    except InvalidInput:
+        return True
+
+
+def _meaning(fields: Mapping[str, Any]) -> Dict[str, Any]:
+    """The fields so that what is the same to kubelet is equal: CPUs as sets, amounts as numbers, an empty mapping as none."""
+    return {key: _MEANINGS.get(key, lambda value: value)(value) for key, value in fields.items() if value != {}}
+
+
+def _amounts(table: Mapping[str, str]) -> Dict[str, Any]:
+    return {name: text if "%" in text else parse_quantity(text, name) for name, text in table.items()}
+
+
+_MEANINGS: Dict[str, Callable[[Any], Any]] = {
+    "reservedSystemCPUs": CpuSet.parse,
+    "reservedMemory": lambda entries: {entry["numaNode"]: _amounts(entry["limits"]) for entry in entries},
+    **dict.fromkeys(("evictionHard", "kubeReserved", "systemReserved"), _amounts),
+}
+
+
 def _override(configuration: Mapping[str, Any], base: Mapping[str, Any], minor: int) -> Dict[str, Any]:
     """The drop-in's content. It adds and overrides, so an option of others that we don't want is set to what is no option: "false".
 
@@ -370,7 +424,7 @@ def _foreign_arguments(later: Mapping[str, str], configuration: Mapping[str, Any
 # --- what waits for kubelet ---------------------------------------------------------------------------------------------------------------
 
 
-def _restart(kubelet: Mapping[str, Any], in_force: Mapping[str, Any], minor: int, reading: Reading, changes: bool) -> List[Artifact]:
+def _restart(kubelet: Mapping[str, Any], planned: Mapping[str, Any], minor: int, reading: Reading, news: bool) -> List[Artifact]:
     """kubelet reads its configuration at its start, and refuses to start on state files of another one (A1): then a mere restart would be
     the end of it, so none is asked for. Where the plan has kubelet restarted, all of this is drift, which the module mends."""
     status = DRIFT if reading.restarts else PENDING
@@ -379,11 +433,11 @@ def _restart(kubelet: Mapping[str, Any], in_force: Mapping[str, Any], minor: int
         from .kubelet_state import stale_because  # only nodes with kubelet at work pay for it
 
         for name, text in reading.states.items():
-            reason = stale_because(name, text, in_force, reading.machine, minor)
+            reason = stale_because(name, text, planned, reading.machine, minor)
             if reason:
                 held = " (%s)" % ", ".join(reading.users) if reading.users else ""
                 message = "kubelet would not start on it, because %s: drain%s, stop %s, remove the file, start it"
                 found.append(Observation(name, status, message % (reason, held, kubelet["unit"]), REMOVAL))
-    if not found and (changes or reading.stale):
+    if not found and (news or reading.stale):
         found.append(Observation(kubelet["unit"], status, "reads its configuration when it is restarted", RESTART))
     return found

@@ -140,7 +140,8 @@ def _mend_file(artifact: File, finding: Finding, node: Node) -> Tuple[Finding, b
     else:
         files.remove_leftovers(os.path.dirname(local))
         created = not os.path.exists(local)
-        written.note(node.root, finding.path)
+        if artifact.news:
+            written.note(node.root, finding.path)
         files.write_atomic(local, wanted.encode("utf-8", "surrogateescape"), artifact.mode, artifact.enforce_mode)
         if created:
             node.command.query(("restorecon", local))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict
+from typing import TYPE_CHECKING, Dict, Optional
 
 from ..core import kubelet
 from ..core.kubelet import DROP_IN, KNOWN_FOLDERS, Reading
@@ -50,9 +50,9 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     folder = wanted.get("config_dir") or ""
     main_file = kubelet.main_of(wanted)
     state_folder = wanted.get("root_dir") or "/var/lib/kubelet"
-    own = kubelet.place(wanted)
     known = [posixpath.join(known, DROP_IN) for known in KNOWN_FOLDERS]
-    paths = root.once([*kubelet.named(wanted), *known, *Store(root).files])
+    named = [*kubelet.at_start(wanted), *filter(None, [wanted.get("patches")])]
+    paths = root.once([*named, *known, *Store(root).files])
     heads = {path: root.read(path, limit=_MARK_WITHIN) for path in paths}
     states = {name: root.read(posixpath.join(state_folder, name)) for name in STATE_FILES}
     reading = Reading(
@@ -62,14 +62,14 @@ def read(root: Root, command: Command, section: Section) -> Reading:
         merged=tuple(path for path, head in heads.items() if path != main_file and kubelet.MARK in (head or "")),
         states={name: text for name, text in states.items() if text is not None},
         texts={path: root.read(path) for path in kubelet.at_start(wanted)},
-        arguments=_arguments(root, wanted, own),
+        arguments=_arguments(root, wanted.get("distribution")),
     )
     if _PROTECTS in "%s%s" % (reading.main, list(reading.drop_ins.values())) or _PROTECTS_FLAG in wanted.get("flags", ()):
         reading = replace(reading, sysctls=_sysctls(root))
-    return _with_state(root, command, wanted, own, reading) if wanted else reading
+    return _with_state(root, command, wanted, reading) if wanted else reading
 
 
-def _with_state(root: Root, command: Command, wanted: Section, own: str, reading: Reading) -> Reading:
+def _with_state(root: Root, command: Command, wanted: Section, reading: Reading) -> Reading:
     """What concerns a kubelet that is to be configured: whether it runs, and its state files."""
     shown = command.query(("systemctl", "show", "--property=ActiveState,MainPID", wanted["unit"])) or ""
     unit = dict(line.partition("=")[::2] for line in shown.splitlines())
@@ -77,7 +77,7 @@ def _with_state(root: Root, command: Command, wanted: Section, own: str, reading
     at_work = unit.get("ActiveState") in _AT_WORK or root.exists(STOPPED_NOTE)
     reading = replace(
         reading,
-        stale=started_before(root, unit.get("MainPID", "0"), own),
+        stale=any(started_before(root, unit.get("MainPID", "0"), path) for path in reading.texts),
         restarts=wanted["restart"] == "when_needed" and configured and at_work,
         program=bundle(_BOOT_PROGRAM).decode("utf-8", "surrogateescape"),
         interpreter=interpreter(root),
@@ -90,11 +90,10 @@ def _with_state(root: Root, command: Command, wanted: Section, own: str, reading
     return replace(reading, machine=read_machine(root), users=tuple(in_use(root, reading.states, minor)) if command.live else ())
 
 
-def _arguments(root: Root, wanted: Section, own: str) -> Dict[str, str]:
-    distribution = wanted.get("distribution")
-    if distribution not in EMBEDDED or own != ARGUMENTS % distribution:
+def _arguments(root: Root, distribution: Optional[str]) -> Dict[str, str]:
+    if distribution not in EMBEDDED:
         return {}
-    return {path: text for path, text in rancher_files(root, distribution).items() if path != own}
+    return {path: text for path, text in rancher_files(root, distribution).items() if path != ARGUMENTS % distribution}
 
 
 def _sysctls(root: Root) -> Dict[str, str]:

@@ -20,7 +20,7 @@ PATH = "/run/gpufleet/written.json"
 
 
 def note(root: Root, path: str) -> None:
-    """The file at the path is about to be written. Before the write, so that a run that is killed after it leaves the note."""
+    """The file at the path is about to be written with news. Before the write, so that a run that is killed after it leaves the note."""
     uptime = root.read("/proc/uptime") if root.is_live else None
     if uptime:
         times = {**_times(root), path: float(uptime.split()[0])}
@@ -28,7 +28,7 @@ def note(root: Root, path: str) -> None:
 
 
 def started_before(root: Root, pid: str, path: str) -> bool:
-    """Whether the process has been running since before the file was last written. False where one of them isn't there."""
+    """Whether the process has been running since before the file's last news. False where one of them isn't there."""
     written = _times(root).get(root.resolve(path) or path)
     if written is not None:
         with suppress(IndexError, ValueError):  # no such process

@@ -16,7 +16,7 @@ from strategies import KUBEADM, make_topology
 from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_merge as merging
 from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, REMOVAL, RESTART, File, Observation
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, flags_after, merge, place
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, flags_after, main_of, merge, place
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import flags
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
@@ -66,6 +66,10 @@ def files(plan_section: dict[str, Any], reading: Reading = NOTHING) -> dict[str,
 
 def observations(plan_section: dict[str, Any], reading: Reading = NOTHING) -> list[Observation]:
     return [one for one in artifacts({"kubelet": plan_section}, reading) if isinstance(one, Observation)]
+
+
+def restarts(plan_section: dict[str, Any], reading: Reading) -> list[str]:
+    return [one.item for one in observations(plan_section, reading) if one.until == RESTART]
 
 
 # --- a drop-in --------------------------------------------------------------------------------------------------------------------------
@@ -211,6 +215,32 @@ def test_kubelet_has_to_be_restarted_when_its_file_changes_or_has_changed() -> N
     assert [one.item for one in observations(wanted, Reading(main=text, texts={PATH: text}, stale=True))] == ["kubelet.service"]
 
 
+RKE2_30 = Kubelet("rke2", "rke2-agent.service", "1.30.4", config_dir="/var/lib/rancher/rke2/agent/etc/kubelet.conf.d")
+
+
+@pytest.mark.parametrize("kubelet", [KUBEADM, PLAIN, K3S, RKE2_30], ids=lambda one: one.distribution)
+@given(PROFILE, st.booleans())
+def test_other_words_for_the_same_need_no_restart(kubelet: Kubelet, profile: str, in_order: bool) -> None:
+    """As kubeadm's upgrade writes them with our patch, or an older release of ours: the text is ours to mend, kubelet has it already."""
+    wanted = section(kubelet, profile=profile, reserved_cpus="0-1,8,16-17,24", kube_reserved={"memory": "2Gi"})
+    own, main = place(wanted), HEAD if main_of(wanted) else None
+    text = files(wanted, Reading(main=main))[own].edit(HEAD)
+
+    def reading(text: str) -> Reading:
+        return Reading(main=text if own == main_of(wanted) else main, texts={own: text})
+
+    same = yaml.safe_dump(yaml.safe_load(text), sort_keys=in_order).replace("0-1,8,16-17,24", "24,16-17,8,0,1").replace("2Gi", "2048Mi")
+    other = text.replace("0-1,8,16-17,24", "0-1,8,16-17")
+    assert files(wanted, reading(same))[own].edit(same) != same and text != other
+    assert restarts(wanted, reading(text)) == restarts(wanted, reading(same)) == []
+    assert restarts(wanted, reading(other)) == restarts(wanted, Reading(main=main)) == [kubelet.unit]
+
+
+def test_a_damaged_file_of_ours_is_news() -> None:
+    wanted = section(K3S)
+    assert restarts(wanted, Reading(texts={place(wanted): ""})) == [K3S.unit]
+
+
 def test_state_files_of_another_policy_are_named() -> None:  # A1
     wanted = section()
     text = merge(MAIN, wanted["configuration"], "x")
@@ -248,6 +278,8 @@ def test_kubelets_unit_is_made_to_pass_a_folder() -> None:
     assert found[unit].edit(None).endswith("[Service]\nExecStart=\nExecStart=%s --config-dir=%s\n" % (STARTED, FOLDER))
     assert yaml.safe_load(found[FOLDER + "/zz-gpufleet.conf"].edit(None)) == wanted["configuration"]
     assert found[PATH].edit(MAIN) == MAIN  # kubeadm's own file is left as it is
+    there = Reading(main=MAIN, texts={path: one.edit(None) for path, one in found.items() if path in (unit, FOLDER + "/zz-gpufleet.conf")})
+    assert restarts(wanted, there) == [] and restarts(wanted, replace(there, texts={**there.texts, unit: None})) == ["kubelet.service"]
     gone = files(section(started()), Reading(main=MAIN, ours=(unit, FOLDER + "/zz-gpufleet.conf")))
     assert gone[unit].edit("x") is None and gone[FOLDER + "/zz-gpufleet.conf"].edit("x") is None
 

@@ -141,6 +141,24 @@ def test_a_kubelet_that_runs_since_before_its_file_was_written(tmp_path: Path, w
     assert [one.item for one in found if getattr(one, "until", "") == RESTART] == (["kubelet.service"] if stale else [])
 
 
+def test_only_news_make_a_running_kubelet_stale(tmp_path: Path) -> None:
+    """When a file is written with the same in other words, that isn't noted as what kubelet has yet to read."""
+    main = write(tmp_path, MAIN, BASE)
+    write(tmp_path, "/proc/uptime", "1000.00 1.00\n")
+
+    def noted(wanted: dict[str, Any]) -> list[str]:
+        (tmp_path / PATH.lstrip("/")).unlink(missing_ok=True)
+        node = Node.at(str(tmp_path))
+        node.root.is_live = True
+        assert apply(concern.CONCERN.artifacts(wanted, concern.read(node.root, node.command, wanted)), node).changed
+        return [path for path in json.loads(node.root.read(PATH) or "{}") if path == MAIN]
+
+    assert noted(section()) == [MAIN]
+    main.write_text(yaml.safe_dump(yaml.safe_load(main.read_text())))
+    assert noted(section()) == []
+    assert noted(section(topology_manager_scope="pod")) == [MAIN]
+
+
 def test_a_state_file_of_another_policy_is_seen(tmp_path: Path) -> None:  # A1
     write(tmp_path, MAIN, BASE)
     state = write(tmp_path, "/var/lib/kubelet/cpu_manager_state", '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}')
