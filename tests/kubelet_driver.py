@@ -1,8 +1,8 @@
 """kubelet's restart on a folder whose units are run by a real systemd: the part that runs beside it (see test_kubelet_restart.py).
 
-    python kubelet_driver.py STEPS FOLDER
+    python kubelet_driver.py FOLDER
 
-STEPS is JSON: a list of steps, each a list of a name below and its arguments. The answers come to FOLDER/answers.json.
+FOLDER/steps.json holds a list of steps, each a list of a name below and its arguments. The answers come to FOLDER/answers.json.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Driver:
         return [place.read_text() if place.exists() else None for place in places]
 
 
-def main(steps: str, folder: str) -> None:
-    driver, answers = Driver(folder), []
+def main(folder: str) -> None:
+    driver, answers, steps = Driver(folder), [], Path(folder, "steps.json").read_text()
     try:
         answers.extend(getattr(driver, name)(*arguments) for name, *arguments in json.loads(steps))
     except Exception:

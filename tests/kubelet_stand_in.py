@@ -1,8 +1,8 @@
 """A kubelet in place of the real one: it answers healthz at once, then starts its managers, and exits on a state file that doesn't fit.
 
-    python kubelet_stand_in.py CONFIGURATION STATE_FOLDER ONLINE PORT
+    python kubelet_stand_in.py CONFIGURATION STATE_FOLDER ONLINE PORT [FIELD=VALUE …]
 
-It refuses the topology policy "restricted", as some kubelets refuse some configurations.
+What follows the port is what it is told by flags. It refuses the topology policy "restricted", as some kubelets refuse some configurations.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Healthz(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def main(configuration: str, folder: str, online: str, port: str) -> None:
-    fields = yaml.safe_load(Path(configuration).read_text())
+def main(configuration: str, folder: str, online: str, port: str, *flags: str) -> None:
+    fields = {**yaml.safe_load(Path(configuration).read_text()), **dict(flag.split("=") for flag in flags)}
     print("I1130 starting", flush=True)
     server = http.server.HTTPServer(("127.0.0.1", int(port)), Healthz)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 from ..core import kubelet_state_unit
 from ..core.change import DRIFT, REMOVAL, RESTART, File, Finding
 from ..core.errors import CommandFailed, GpufleetError
+from ..core.kubelet import in_force
 from ..core.kubelet_state import POLICY_FIELDS, policy_of
 from . import files, kubelet
 from .apply import Node, Outcome, apply, inspect
@@ -86,6 +87,7 @@ class _Transaction:
     def __init__(self, node: Node, section: Mapping[str, Any], found: Sequence[Finding], timeout: float) -> None:
         self.node, self.section, self.found, self.timeout = node, section, list(found), timeout
         self.unit, self.folder = section["kubelet"]["unit"], section["kubelet"]["root_dir"]
+        self.in_force: Mapping[str, Any] = {}  # what it is configured to in the end, flags and the files of others included
         self.before: Dict[str, Optional[str]] = {}  # every path of kubelet's that is changed, as it was
         self.socket_before = _identity(node.root, LAST_MANAGER)
         self.healthy_before = _unhealthy(self._shown()) is None
@@ -128,6 +130,7 @@ class _Transaction:
             self.node.store.set_aside(path)
             files.remove(self.node.root.local(path))
         apply(artifacts, self.node)
+        self.in_force = in_force(self.section["kubelet"], kubelet.read(self.node.root, self.node.command, self.section))
 
     def _start(self) -> None:
         """Without waiting: a unit of type notify that fails would keep systemctl for as long as it tries."""
@@ -163,7 +166,7 @@ class _Transaction:
                 written = json.loads(self.node.root.read(posixpath.join(self.folder, name)) or "null")["policyName"]
             except (ValueError, TypeError, KeyError):
                 return "it hasn't written %s" % name
-            wanted = policy_of(name, self.section["kubelet"]["configuration"])
+            wanted = policy_of(name, self.in_force)
             if written != wanted:
                 return "its %s is of policy %s, not %s" % (name, written, wanted)
         return None

@@ -6,13 +6,15 @@ import json
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import user_systemd
+import yaml
 from kubelet_states import cpu_state, sealed
-from strategies import make_topology
+from strategies import KUBEADM, make_topology
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
@@ -29,7 +31,8 @@ pytestmark = pytest.mark.skipif(not user_systemd.runs(), reason="no systemd can 
 
 UNIT = """\
 [Service]
-ExecStart=%(python)s %(tests)s/kubelet_stand_in.py %(folder)s/var/lib/kubelet/config.yaml %(folder)s/var/lib/kubelet %(online)s %(port)d
+ExecStart=%(python)s %(tests)s/kubelet_stand_in.py %(folder)s/var/lib/kubelet/config.yaml %(folder)s/var/lib/kubelet %(online)s %(port)d \\
+  %(flags)s
 Environment=PYTHONPATH=%(path)s
 StandardOutput=append:%(folder)s/kubelet.log
 StandardError=append:%(folder)s/kubelet.log
@@ -44,14 +47,14 @@ FailureAction=exit-force
 DefaultDependencies=no
 [Service]
 Type=oneshot
-ExecStart=%(python)s %(tests)s/kubelet_driver.py "${STEPS}" %(folder)s
-EnvironmentFile=%(folder)s/steps.env
+ExecStart=%(python)s %(tests)s/kubelet_driver.py %(folder)s
 Environment=PYTHONPATH=%(path)s
 """
 
 
-def section(**variables: Any) -> dict[str, Any]:
-    return dict(build_plan(make_topology(), policy_from_variables({"kubelet_restart": "when_needed", **variables})).kubelet)
+def section(flags: dict[str, str] | None = None, **variables: Any) -> dict[str, Any]:
+    topology = make_topology(kubelet=replace(KUBEADM, flags=flags or {}))
+    return dict(build_plan(topology, policy_from_variables({"kubelet_restart": "when_needed", **variables})).kubelet)
 
 
 def free_port() -> int:
@@ -63,13 +66,14 @@ def free_port() -> int:
 class Node:
     """A folder that stands for a node; its kubelet unit is real. ``run`` does steps of tests/kubelet_driver.py beside it."""
 
-    def __init__(self, folder: Path, home: Path) -> None:
+    def __init__(self, folder: Path, home: Path, flags: str = "") -> None:
         self.folder, self.home, port = folder, home, free_port()
         head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         self.write(MAIN, head + "healthzPort: %d\n" % port)
         self.write("/sys/devices/system/cpu/online", ONLINE)
         self.write("/usr/bin/python3.11", "")
         values = {"python": os.path.realpath(sys.executable), "tests": TESTS, "folder": folder, "online": ONLINE, "port": port}
+        values["flags"] = flags
         packages = [path for path in sys.path if "site-packages" in path]
         values["path"] = ":".join((str(TESTS), str(TESTS.parent / "playbooks/collections"), *packages))
         self.units = {"kubelet.service": UNIT % values, "driver.service": DRIVER % values}
@@ -80,7 +84,7 @@ class Node:
         place.write_text(text)
 
     def run(self, *steps: list[Any]) -> list[Any]:
-        self.write("/steps.env", "STEPS='%s'\n" % json.dumps(steps).replace("\\", "\\\\").replace("'", "'\\''"))
+        self.write("/steps.json", json.dumps(steps))
         with user_systemd.start(self.home, "driver.service", self.units) as process:
             process.wait()
         answers = json.loads((self.folder / "answers.json").read_text())
@@ -107,6 +111,26 @@ def test_another_policy(node: Node) -> None:  # A1
     assert "cpuManagerPolicy: static" in after[2] and after[3] is None
     assert kept == [before[0], None]  # the memory manager's file still fits, and stayed
     assert not second["restarted"] and not second["changed"] and second["MainPID"] == first["MainPID"] and second["commands"] == []
+
+
+def test_a_flag_that_beats_the_plan_is_what_kubelet_has(tmp_path: Path) -> None:
+    """It is told as somebody else's; a kubelet that is well with it isn't put back."""
+    node = Node(tmp_path, tmp_path / "home", "memoryManagerPolicy=Static")
+    wanted = section({"memory-manager-policy": "Static", "reserved-memory": "0:memory=100Mi"})
+    _started, done, states = node.run(["start"], ["configure", wanted], ["read", CPU, MEMORY])
+    assert done["restarted"] and [json.loads(text)["policyName"] for text in states] == ["static", "Static"]
+    assert done["left"] == [["kubelet flag --memory-manager-policy", "owned_by_someone_else"]]
+
+
+def test_the_same_in_other_words_is_written_without_a_restart(node: Node) -> None:
+    wanted = section()
+    told = {**yaml.safe_load((node.folder / MAIN.lstrip("/")).read_text()), **wanted["configuration"]}
+    rewritten = yaml.safe_dump(told)
+    _started, first, _rewritten, second, after = node.run(
+        ["start"], ["configure", wanted], ["write", MAIN, rewritten], ["configure", wanted], ["read", MAIN],
+    )  # fmt: skip
+    assert first["restarted"] and second["changed"] and not second["restarted"] and second["commands"] == second["left"] == []
+    assert yaml.safe_load(after[0]) == told and after[0] != rewritten
 
 
 def with_a_pod(node: Node) -> None:
