@@ -20,6 +20,8 @@ description:
     state come back and the module fails with the last lines of its journal.
   - A state file is removed only when this kubelet would not start on it, and never while a pod holds CPUs or memory by it. Its last content
     is kept in V(/var/lib/gpufleet/set-aside).
+  - The checksum in a state file counts from kubelet 1.34 on. Of an older one it is not checked, and RV(findings) say so where it isn't as
+    expected.
   - Otherwise RV(restart_required) and RV(findings) say what waits for a restart.
   - A unit removes state files at boot, before kubelet, that the boot made unusable.
 options:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Tup
 from . import kubelet_fields, kubelet_state_unit, systemd, yaml_text
 from . import kubelet_merge as merging
 from . import kubelet_rules as rules
-from .change import DRIFT, FOREIGN, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
+from .change import DRIFT, FOREIGN, NOT_APPLICABLE, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
 from .kubelet_command import nested_flags, rancher_settings, rancher_values, service
@@ -189,7 +189,14 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     own = [one._replace(news=news) if isinstance(one, File) else one for one in own]
     boot = kubelet_state_unit.artifacts(kubelet, reading.program, reading.interpreter)
     kept = [one.path for one in own if isinstance(one, File)]
-    return [*_leftovers(reading, kept), *own, *foreign, *boot, *_restart(kubelet, planned, minor, reading, news)]
+    return [
+        *_leftovers(reading, kept),
+        *own,
+        *foreign,
+        *boot,
+        *_restart(kubelet, planned, minor, reading, news),
+        *_unchecked(minor, reading),
+    ]
 
 
 def _minor(kubelet: Mapping[str, Any]) -> int:
@@ -441,3 +448,14 @@ def _restart(kubelet: Mapping[str, Any], planned: Mapping[str, Any], minor: int,
     if not found and (news or reading.stale):
         found.append(Observation(kubelet["unit"], status, "reads its configuration when it is restarted", RESTART))
     return found
+
+
+def _unchecked(minor: int, reading: Reading) -> List[Artifact]:
+    """Checksums that may be wrong, and aren't held against their files."""
+    if not reading.states:
+        return []
+    from .kubelet_state import CHECKSUM_MINOR, is_unchecked  # as above
+
+    names = [name for name, text in reading.states.items() if is_unchecked(name, text, minor)]
+    message = "not checked: it isn't as we reckon it, and our reckoning is proven for kubelet 1.%d and newer" % CHECKSUM_MINOR
+    return [Observation("checksum of %s" % " and ".join(names), NOT_APPLICABLE, message)] if names else []

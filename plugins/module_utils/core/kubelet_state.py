@@ -73,6 +73,19 @@ def stale_because(manager: str, text: str, configuration: Mapping[str, Any], mac
     return None
 
 
+def is_unchecked(manager: str, text: str, minor: int) -> bool:
+    """Whether the file's checksum isn't as we reckon it, of a kubelet too old for that to count."""
+    if minor >= CHECKSUM_MINOR:
+        return False
+    try:
+        parse(manager, text, minor, False)
+    except WrongChecksum:
+        return True
+    except Unusable:  # which stale_because says
+        pass
+    return False
+
+
 def policy_of(manager: str, configuration: Mapping[str, Any]) -> str:
     """The policy of a manager that the configuration gives."""
     name, default = POLICY_FIELDS[manager]

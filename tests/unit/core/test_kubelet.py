@@ -14,10 +14,20 @@ from hypothesis import strategies as st
 from strategies import KUBEADM, make_topology
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core import kubelet_merge as merging
-from ansible_collections.gpufleet.node.plugins.module_utils.core.change import FOREIGN, PENDING, REMOVAL, RESTART, File, Observation
+from ansible_collections.gpufleet.node.plugins.module_utils.core.change import (
+    FOREIGN,
+    NOT_APPLICABLE,
+    PENDING,
+    REMOVAL,
+    RESTART,
+    File,
+    Observation,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import union
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, flags_after, main_of, merge, place
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import flags
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state import Machine
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
 from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import (
@@ -252,6 +262,22 @@ def test_state_files_of_another_policy_are_named() -> None:  # A1
     assert [one.item for one in changed] == ["cpu_manager_state"]  # restarted as it is, kubelet would not come back
     torn = observations(wanted, Reading(main=text, texts={PATH: text}, states={"cpu_manager_state": '{"policy'}))  # A27
     assert [one.item for one in torn] == ["cpu_manager_state"]
+
+
+@pytest.mark.parametrize(("version", "found"), [("1.33.5", NOT_APPLICABLE), ("1.34.4", PENDING)])
+def test_a_checksum_that_is_not_checked_is_named(version: str, found: str) -> None:
+    wanted = section(replace(KUBEADM, version=version))
+    text = merge(MAIN, wanted["configuration"], "x")
+    online = union(node.cpus for node in make_topology().cpu_nodes)
+    states = {
+        "cpu_manager_state": '{"policyName":"static","defaultCpuSet":"%s","checksum":1}' % online,
+        "memory_manager_state": '{"policyName":"None","machineState":{},"checksum":1}',
+    }
+    told = observations(wanted, Reading(main=text, states=states, machine=Machine(online, {})))
+    assert {one.status for one in told} == {found}
+    if found == NOT_APPLICABLE:
+        assert [one.item for one in told] == ["checksum of cpu_manager_state and memory_manager_state"]
+        assert told[0].message.startswith("not checked: ")
 
 
 def test_flags_that_beat_the_file_are_somebody_elses() -> None:  # B17
