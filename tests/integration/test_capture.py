@@ -138,6 +138,22 @@ def test_a_capture_gives_the_same_plan_and_verdict_and_no_names(machine):
             converge(root, plan)
 
 
+@pytest.mark.parametrize("machine", ["cloudvm", "gracehopper", "nosmt"])
+def test_a_file_behind_a_link_has_the_format_of_the_name_that_it_is_read_by(machine):
+    with scratch() as folder:
+        root = folder / "node"
+        build.build(build.load(machine), root)
+        planted = plant(root)
+        (root / "data").mkdir()
+        folders = {path.rpartition("/")[0] for path in planted.values()} - {"proc", "proc/sys/kernel", "etc"}
+        for number, path in enumerate(sorted(folders, key=len, reverse=True)):
+            (root / path).rename(root / "data" / str(number))
+            (root / path).symlink_to("/data/%d" % number)
+        members = home(root, folder / "home", plan_for(root))
+        for secret in planted:
+            assert [name for name, content in members.items() if secret in name or secret.encode() in content] == []
+
+
 def test_what_the_user_calls_a_gpu_is_one_in_a_capture():
     with scratch() as folder:
         root, copy = folder / "node", folder / "home"

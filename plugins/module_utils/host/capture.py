@@ -69,9 +69,10 @@ def capture(root: RecordingRoot, read: Callable[[Root, Command], Iterable[str]])
     anonymiser = Anonymiser(secrets.token_bytes(32), _host_names(root), people, system)
     kept = {known["original"]["sha256"]: path for path, known in Store(root).files.items() if "sha256" in (known["original"] or {})}
 
-    def content(path: str, text: str) -> str:
-        """A file's text for the archive. An original that we keep has the format of the file that it was."""
-        format_of = kept.get(posixpath.basename(path), path) if path.startswith(FOLDER + "/") else path
+    def content(path: str, read_as: str, text: str) -> str:
+        """A file's text for the archive. Its format is told by the name that it is read by; an original that we keep has that of the file
+        that it was."""
+        format_of = kept.get(posixpath.basename(read_as), read_as) if read_as.startswith(FOLDER + "/") else read_as
         return text if path in programs else anonymous(format_of, text, anonymiser)
 
     return _archive(_entries(root, _managed(root)), anonymiser, content)
@@ -99,11 +100,13 @@ def _accounts(root: Root) -> Tuple[List[str], List[str]]:
 
 
 class _Entries:
-    """The tree of an archive: files by their real path, links as they are, folders for what holds them."""
+    """The tree of an archive: files by their real path, links as they are, folders for what holds them. ``read_as``: the name by which a
+    file is read, by its real path."""
 
     def __init__(self, root: RecordingRoot, read_only: Set[str]) -> None:
         self._root, self._read_only = root, read_only
         self.files: Dict[str, str] = {}
+        self.read_as: Dict[str, str] = {}
         self.links: Dict[str, str] = {}
         self.folders: Set[str] = set()
 
@@ -112,6 +115,7 @@ class _Entries:
         real = self._follow(path)
         if text is not None:  # a file with several names may have been read in full by one of them only
             self.files[real] = max(text, self.files.get(real, ""), key=len)
+            self.read_as.setdefault(real, path)
         elif os.path.isdir(self._local(real)):
             self.folders.add(real)
         elif os.path.lexists(self._local(real)):
@@ -152,7 +156,7 @@ def _entries(root: RecordingRoot, read_only: Set[str]) -> _Entries:
     return entries
 
 
-def _archive(entries: _Entries, anonymiser: Anonymiser, content_of: Callable[[str, str], str]) -> bytes:
+def _archive(entries: _Entries, anonymiser: Anonymiser, content_of: Callable[[str, str, str], str]) -> bytes:
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
@@ -165,7 +169,7 @@ def _archive(entries: _Entries, anonymiser: Anonymiser, content_of: Callable[[st
             member.linkname = anonymiser.text(target)
             archive.addfile(member)
         for path, text in sorted(entries.files.items()):
-            content = content_of(path, text).encode("utf-8", "surrogateescape")
+            content = content_of(path, entries.read_as.get(path, path), text).encode("utf-8", "surrogateescape")
             member = _member(anonymiser.text(path), tarfile.REGTYPE, entries.mode(path))
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
