@@ -25,7 +25,16 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.change import (
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import union
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import MARK, Reading, artifacts, flags_after, main_of, merge, place
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import (
+    MARK,
+    Reading,
+    artifacts,
+    flags_after,
+    in_force,
+    main_of,
+    merge,
+    place,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import flags
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_state import Machine
 from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
@@ -244,6 +253,16 @@ def test_other_words_for_the_same_need_no_restart(kubelet: Kubelet, profile: str
     assert files(wanted, reading(same))[own].edit(same) != same and text != other
     assert restarts(wanted, reading(text)) == restarts(wanted, reading(same)) == []
     assert restarts(wanted, reading(other)) == restarts(wanted, Reading(main=main)) == [kubelet.unit]
+
+
+@pytest.mark.parametrize("kubelet", [PLAIN, K3S])
+def test_what_is_in_force_has_flags_and_later_files_over_ours(kubelet: Kubelet) -> None:
+    """That is what a restarted kubelet's state files are held against."""
+    later = {"%s/zzz.conf" % kubelet.config_dir: HEAD + "memoryManagerPolicy: Static\n"}
+    wanted = section(replace(kubelet, flags={"topology-manager-scope": "pod"}))
+    own, main = place(wanted), HEAD if main_of(wanted) else None
+    found = in_force(wanted, Reading(main=main, drop_ins=later, texts={own: files(wanted, Reading(main=main))[own].edit(None)}))
+    assert (found["cpuManagerPolicy"], found["memoryManagerPolicy"], found["topologyManagerScope"]) == ("static", "Static", "pod")
 
 
 def test_a_damaged_file_of_ours_is_news() -> None:
