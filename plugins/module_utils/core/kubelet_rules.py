@@ -490,7 +490,7 @@ def _check_kinds_of_memory(machine: Optional[Machine]) -> None:
         raise InvalidInput(
             "memoryManagerPolicy is Static, and kubelet may then place pods into GPU memory, which is NUMA nodes %s here."
             % ", ".join(devices),
-            "Set memoryManagerPolicy: None (gpufleet_memory_manager_policy), or "
+            "Set gpufleet_memory_manager_policy: None, or "
             "load the NVIDIA driver in the mode that keeps GPU memory out of NUMA.",
         )
 
