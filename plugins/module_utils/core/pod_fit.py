@@ -25,7 +25,7 @@ from .kubelet_view import as_kubelet
 from .notes import Notes
 from .pod_fit_node import as_found, devices_of, free_of, gpu_resource, in_force
 from .pod_rules import check_pod
-from .pods import CPU, MEMORY, Pod, describe, makes_pods, parse_pod, title, unpacked
+from .pods import CPU, MEMORY, Pod, copies, describe, has_ended, makes_pods, parse_pod, title, unpacked
 from .quantity import format_bytes
 from .start_order import Job, StartOrder, start_orders
 from .topology import CPU_MEMORY, Topology
@@ -105,12 +105,18 @@ def predict(question: Question) -> Dict[str, Any]:
 
 
 def _pods(values: Sequence[Any], what: str, gpu: str, notes: Notes) -> List[Pod]:
-    """The pods of objects; those that make none (Services in a manifest) are noted."""
+    """One pod of each object; those without pods (Services in a manifest) or with an ended one are noted, as are those with several."""
     objects = list(unpacked(values, what))
-    others = [title(value) for _name, value in objects if not makes_pods(value)]
-    if others:
-        notes.info("objects_without_pods", "Left out of %s, since they make no pods: %s." % (what, ", ".join(others)), objects=others)
-    pods = [(name, parse_pod(value, name, gpu)) for name, value in objects if makes_pods(value)]
+    asked = [(name, value) for name, value in objects if makes_pods(value) and not has_ended(value)]
+    for code, words, some in (
+        ("objects_without_pods", "Left out of %s, since they make no pods: %s.", [one for _name, one in objects if not makes_pods(one)]),
+        ("pods_that_ended", "Left out of %s, since they have ended: %s.", [one for _name, one in objects if has_ended(one)]),
+        ("one_pod_of_several", "In %s one pod of each of these counts: %s.", [one for _name, one in asked if copies(one) > 1]),
+    ):
+        if some:
+            titles = [title(one) for one in some]
+            notes.info(code, words % (what, ", ".join(titles)), objects=titles)
+    pods = [(name, parse_pod(value, name, gpu)) for name, value in asked]
     for name, pod in pods:
         check_pod(pod, name)
     return [pod for _name, pod in pods]

@@ -155,6 +155,19 @@ def makes_pods(value: Any) -> bool:
     return not isinstance(value, Mapping) or value.get("kind") in (None, *_POD_SPECS) or bool(_pod_spec(value))
 
 
+def has_ended(value: Any) -> bool:
+    """Whether an object is a pod, as kubectl prints it, whose containers run no longer: it has nothing of the node any more."""
+    status = value.get("status") if isinstance(value, Mapping) else None
+    return isinstance(status, Mapping) and status.get("phase") in ("Succeeded", "Failed")
+
+
+def copies(value: Any) -> int:
+    """How many pods an object of Kubernetes makes at a time, where it says so with a number; else 1."""
+    spec = value.get("spec") if isinstance(value, Mapping) else None
+    found = [spec.get(name) for name in ("replicas", "parallelism")] if isinstance(spec, Mapping) else []
+    return max((count for count in found if isinstance(count, int)), default=1)
+
+
 def title(value: Mapping[str, Any]) -> str:
     """An object by its kind and name."""
     return "%s %s" % (value.get("kind"), _mapping(value, "metadata", str(value.get("kind"))).get("name"))

@@ -162,6 +162,14 @@ def test_flags_of_the_nodes_kubelet_beat_the_plan(tmp_path: Path, repository: Pa
     assert re.search(r"train +- +TopologyAffinityError", printed) and re.search(r"third +- +OutOfpods", printed), printed
 
 
+def test_the_playbook_hands_on_devices_and_what_ifs(tmp_path: Path, repository: Path, ansible_env: dict[str, str]) -> None:
+    root = build(load("reference"), tmp_path / "root")
+    pods = [{"name": name, "cpus": 2, "memory": "1Gi", "resources": {"example.com/dpu": 1}} for name in ("one", "two")]
+    given = {"pods": pods, "devices": {"example.com/dpu": {1: 2}}, "configuration": {"maxPods": 1}, "gpufleet_root": str(root)}
+    printed = run(ansible_env, str(repository / "playbooks" / "pod_fit.yml"), "-c", "local", "-e", json.dumps(given))
+    assert "1 on 1" in printed and "OutOfpods" in printed and "doesn't look at" not in printed
+
+
 def test_the_playbook_without_pods_says_how_to_give_them(repository: Path, ansible_env: dict[str, str], tmp_path: Path) -> None:
     playbook, root = str(repository / "playbooks" / "pod_fit.yml"), build(load("reference"), tmp_path / "root")
     said = run(ansible_env, playbook, "-c", "local", status=2)

@@ -228,6 +228,23 @@ def test_a_list_counts_as_its_items_and_what_makes_no_pods_is_left_out() -> None
     assert "note: " + note["message"] in fit_lines(answer)
 
 
+def test_pods_that_have_ended_hold_nothing() -> None:
+    """kubectl lists them, too."""
+    ended = [{**manifest("Pod", spec=TEMPLATE["template"]["spec"]), "status": {"phase": phase}} for phase in ("Succeeded", "Failed")]
+    answer = ask(reference(), TRAIN, running=[{"kind": "PodList", "items": ended}])
+    assert answer["pods"][0]["admitted"]
+    assert [(note["code"], note["message"]) for note in answer["notes"]] == [
+        ("pods_that_ended", "Left out of running, since they have ended: Pod pod, Pod pod.")
+    ]
+
+
+def test_one_pod_of_several_is_asked_about() -> None:
+    answer = ask(
+        reference(), manifest("Deployment", spec={**TEMPLATE, "replicas": 9}), manifest("Job", spec={**TEMPLATE, "parallelism": 1})
+    )
+    assert [note["message"] for note in answer["notes"]] == ["In pods one pod of each of these counts: Deployment deployment."]
+
+
 @pytest.mark.parametrize(
     ("version", "code"),
     [("1.33.12", "kubelet_version_unproven"), ("1.34.4", None), ("v1.37.0+k3s1", None), ("1.38.0", "kubelet_version_newer")],
