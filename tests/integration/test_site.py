@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,20 @@ def test_a_node_that_is_as_planned_is_asked_once(ansible_env):
         assert calls(gpufleet_nic_gbps_per_core=40) == ([1], True)
         (root / "proc/sys/vm/swappiness").write_text("60\n")
         assert calls(gpufleet_nic_gbps_per_core=40) == ([1], False)
+
+
+def test_kubelets_unit_is_made_anew_with_all_its_flags(ansible_env):
+    start = "/usr/bin/kubelet %s--config=/var/lib/kubelet/config.yaml %s--kubeconfig=/etc/kubernetes/kubelet.conf %s--reserved-cpus=0-1"
+    unit = start % ("\\\n  ", "\\\n# how to reach the API server\n  ", "\\\n#  --cpu-manager-policy=none \\\n  ")
+    with scratch() as root:
+        build.build(build.load("reference"), root)
+        shutil.rmtree(root / "usr/lib/systemd/system/kubelet.service.d")
+        system = root / "etc/systemd/system"
+        (system / "kubelet.service").write_text("[Service]\nExecStart=%s\n" % unit)
+        assert "kubelet" in concerns_of(root, ansible_env, gpufleet_kubelet_config_dir="/etc/kubernetes/kubelet.conf.d")
+        written = (system / "kubelet.service.d/zz-gpufleet-config-dir.conf").read_text()
+    words = written.rpartition("ExecStart=")[2].split()
+    assert words == [*(start % ("", "", "")).split(), "--config-dir=/etc/kubernetes/kubelet.conf.d"]
 
 
 def test_hugepages_at_run_time_are_kubelets_work_too(ansible_env):

@@ -41,7 +41,7 @@ _VARIABLES = ("KUBELET_", "IRQBALANCE_", "OMP_", "TCMALLOC_", "MALLOC_CONF=", "L
 _ASSIGNMENT = r"(?P<name>^[ \t]*[#;]?[ \t]*(?:export[ \t]+)?(?P<variable>%s)=)(?P<value>\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\n]+)"
 _ANY_ASSIGNMENT = re.compile(_ASSIGNMENT % r"[A-Za-z_]\w*", re.MULTILINE | re.DOTALL)
 _CAPITAL_ASSIGNMENT = re.compile(_ASSIGNMENT % r"[A-Z_][A-Z0-9_]*", re.MULTILINE | re.DOTALL)
-_ENVIRONMENT = re.compile(r"(?P<name>^[ \t]*[#;]?[ \t]*Environment=)(?P<value>(?:.*\\\n)*.*)", re.MULTILINE)
+_ENVIRONMENT = re.compile(r"(?P<name>^[ \t]*[#;]?[ \t]*Environment=)(?P<value>(?:.*\\\n(?:[ \t]*[#;].*\n)*)*.*)", re.MULTILINE)
 _WORD = re.compile(r"(?P<name>(?P<quote>[\"'])?(?P<variable>[A-Za-z_]\w*)=)(?P<value>(?(quote)(?:[^\"'\\]|\\.)*|\S+))")
 
 # Flags whose values we read or write, and those that say only where kubelet finds its files.

@@ -12,6 +12,7 @@ from typing import Sequence
 
 from .change import Text
 from .cpuset import CpuSet
+from .unit_reading import environment_file
 
 POLICY_SCRIPT = "/usr/local/lib/gpufleet/irqbalance-policy"
 
@@ -52,7 +53,8 @@ def edit(text: Text, banned: CpuSet, policy: bool) -> Text:
     foreign = _EMPTY.sub("", foreign)
     settings = []
     if policy:
-        settings.append((_ARGS, '"%s"' % ("%s --policyscript=%s" % (_value(foreign, _ARGS), POLICY_SCRIPT)).strip()))
+        theirs = re.sub(r'(["\\])', r"\\\1", _value(foreign, _ARGS))
+        settings.append((_ARGS, '"%s"' % ("%s --policyscript=%s" % (theirs, POLICY_SCRIPT)).strip()))
     mask = _value(foreign, _MASK)
     if banned and mask:
         settings.append((_MASK, (CpuSet.parse_mask(mask) | banned).to_mask()))
@@ -82,12 +84,4 @@ def _foreign(text: Text) -> str:
 
 
 def _value(text: str, name: str) -> str:
-    """What systemd's EnvironmentFile= makes of the last assignment of a name: without the quotes around it; "" when there is none."""
-    value = ""
-    for line in text.splitlines():
-        key, _equals, given = line.partition("=")
-        if key.strip() == name:
-            given = given.strip()
-            quoted = len(given) > 1 and given[0] == given[-1] and given[0] in "\"'"
-            value = given[1:-1] if quoted else given
-    return value
+    return environment_file(text).get(name, "")

@@ -19,11 +19,12 @@ from . import kubelet_rules as rules
 from .change import DRIFT, FOREIGN, NOT_APPLICABLE, PENDING, REMOVAL, RESTART, Artifact, File, Observation, Text, always
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
-from .kubelet_command import nested_flags, rancher_settings, rancher_values, service
+from .kubelet_command import nested_flags, rancher_settings, rancher_values
 from .kubelet_fields import EMBEDDED, FLAGS, MAIN_FILE, PATCH
 from .kubelet_tables import NEWEST_MINOR
 from .kubelet_version import minor_of, reads_drop_ins
 from .quantity import parse_quantity
+from .unit_reading import service
 
 # kubelet reads *.conf in the order of their names; each needs apiVersion and kind, and an empty one makes it exit (B16).
 DROP_IN = "zz-gpufleet.conf"

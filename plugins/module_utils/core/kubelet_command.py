@@ -1,84 +1,14 @@
 # Copyright: gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The command line that a systemd unit gives a kubelet, from the texts of the unit, its drop-ins and environment files.
-
-k3s and RKE2 pass flags on to the kubelet in their own process.
-
-Sources: systemd.service(5) on ExecStart, systemd.exec(5) on Environment and EnvironmentFile.
-"""
+"""kubelet's flags, from the words of its command line or of the files of k3s and RKE2."""
 
 from __future__ import annotations
 
-import re
-import shlex
-from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence
 
 from .kubelet_fields import FIELDS, FLAGS, TRUTH, with_words
 
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-_ASSIGNMENT = re.compile(r"""^[ \t]*([A-Za-z_]\w*)=(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\n]*))""", re.MULTILINE | re.DOTALL)
 _RANCHER_KEYS = ("data-dir", "kubelet-arg")
-
-
-@dataclass(frozen=True)
-class Service:
-    """What counts of a unit with its drop-ins: the last ExecStart, the environment, the environment files in order (without "-")."""
-
-    exec_start: str = ""
-    environment: Tuple[Tuple[str, str], ...] = ()
-    environment_files: Tuple[str, ...] = ()
-
-
-def service(texts: Iterable[str]) -> Service:
-    """A unit and its drop-ins in the order in which systemd reads them. An empty assignment drops what earlier files gave."""
-    exec_start = ""
-    environment: List[Tuple[str, str]] = []
-    files: List[str] = []
-    for key, value in (pair for text in texts for pair in _settings(text)):
-        if key == "ExecStart":
-            exec_start = value
-        elif key == "Environment":
-            pairs = [word.partition("=") for word in _words(value)]
-            environment = [*environment, *((name, content) for name, _equals, content in pairs)] if value else []
-        elif key == "EnvironmentFile":
-            files = [*files, value.lstrip("-")] if value else []
-    return Service(exec_start, tuple(environment), tuple(files))
-
-
-def _settings(text: str) -> Iterable[Tuple[str, str]]:
-    """The assignments of the section [Service], continued lines joined."""
-    section = ""
-    for line in text.replace("\\\n", " ").splitlines():
-        line = line.strip()
-        if line.startswith("["):
-            section = line
-        elif section == "[Service]" and line and line[0] not in "#;":
-            key, _equals, value = line.partition("=")
-            yield key.strip(), value.strip()
-
-
-def environment_file(text: str) -> Dict[str, str]:
-    """The variables of an environment file. A value may be quoted and go over several lines."""
-    found = {}
-    for name, double, single, bare in _ASSIGNMENT.findall(text.replace("\\\n", " ")):
-        found[name] = double or single or bare.strip()
-    return found
-
-
-def command_line(unit: Service, files: Sequence[Mapping[str, str]]) -> List[str]:
-    """The words of ExecStart. Files override Environment=. A lone $NAME becomes as many words as its value has, ${NAME} one or a part."""
-    variables = dict(unit.environment)
-    for file in files:
-        variables.update(file)
-    words: List[str] = []
-    for word in _words(unit.exec_start.lstrip("@-:+!")):
-        match = _VARIABLE.match(word)
-        if match and match.end() == len(word) and match.group(2):
-            words.extend(_words(variables.get(match.group(2), "")))
-        else:
-            words.append(_VARIABLE.sub(lambda m: variables.get(m.group(1) or m.group(2), ""), word))
-    return words
 
 
 def flags(words: Sequence[str]) -> Dict[str, str]:
@@ -146,11 +76,3 @@ def rancher_values(text: str, path: str) -> Dict[str, List[str]]:
 
 def _said(value: Any) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _words(text: str) -> List[str]:
-    """The text cut as a shell would; as blanks cut it when a quote isn't closed."""
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Optional
 
 from ..core import irq_units
 from ..core.irq_units import Irqbalance, Reading
 from ..core.systemd import UNIT_FOLDER
+from ..core.unit_reading import service
 from .bundle import bundle
 from .command import Command
 from .concern import Concern, Section
@@ -48,7 +48,7 @@ def _irqbalance(root: Root) -> Optional[Irqbalance]:
         unit = root.read(_MASK)
     if unit is None:
         return None
-    named = re.findall(r"^EnvironmentFile=-?(/etc/\S+)", unit, re.MULTILINE)
+    named = [path for path in service([unit]).environment_files if path.startswith("/etc/")]
     environment_file = named[-1] if named else "/etc/default/irqbalance"
     return Irqbalance(
         environment_file,

@@ -121,6 +121,8 @@ KUBELET = "/var/lib/kubelet/config.yaml"
         ("/etc/containerd/config.toml", '[x."registry.corp"]\n  password = "open"\n', "registry.corp"),
         (UNIT, '[Service]\nEnvironment="A=b secret1" C=d2\n', "secret1"),
         (UNIT, '[Service]\nEnvironment="A=b" \\\n  C=d2\n', "d2"),
+        (UNIT, "[Service]\nEnvironment=A=b \\\n# why\n ; why\n  C=d2 \\\n#\n D=e3\n", "d2"),
+        (UNIT, "[Service]\nEnvironment=A=b \\\n# why\n ; why\n  C=d2 \\\n#\n D=e3\n", "e3"),
         (UNIT, "#Environment=OLD=value9\n", "value9"),
         (UNIT, "ExecStart=/usr/bin/kubelet --hostname-override=node-seven --v=2", "node-seven"),
         (UNIT, "ExecStart=/usr/bin/kubelet --node-labels rack=west", "west"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core import irqbalance
 from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import CpuSet
+from ansible_collections.gpufleet.node.plugins.module_utils.core.unit_reading import environment_file
 
 LINES = st.lists(
     st.sampled_from(
@@ -75,6 +76,12 @@ def test_the_list_joins_the_administrators():
         "IRQBALANCE_BANNED_CPULIST": "4-7,12",
         "IRQBALANCE_ARGS": "--journal --policyscript=/usr/local/lib/gpufleet/irqbalance-policy",
     }
+
+
+def test_arguments_are_what_systemd_makes_of_them():
+    text = irqbalance.edit('IRQBALANCE_ARGS="--journal \\\n--x=\\"a b\\""\n', CpuSet(), True)
+    wanted = '--journal --x="a b" --policyscript=/usr/local/lib/gpufleet/irqbalance-policy'
+    assert environment_file(text) == {"IRQBALANCE_ARGS": wanted}
 
 
 def test_a_file_that_held_only_us_is_to_be_absent():

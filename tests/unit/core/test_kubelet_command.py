@@ -1,4 +1,4 @@
-"""The kubelet's command line, from what systemd would read."""
+"""kubelet's flags, from the words of its command line."""
 
 from __future__ import annotations
 
@@ -11,57 +11,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kernel_config import SYMBOLS, newest, parse_config
-from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import (
-    command_line,
-    environment_file,
-    flags,
-    nested_flags,
-    rancher_settings,
-    service,
-)
-
-UNIT = "[Unit]\nDescription=x\n[Service]\nExecStart=/usr/bin/kubelet\nRestart=always\n"
-DROP_IN = """[Service]
-Environment="A=--config=/var/lib/kubelet/config.yaml" "B=--v=2"
-EnvironmentFile=-/etc/default/kubelet
-# a comment with ExecStart=/bin/false
-ExecStart=
-ExecStart=-/usr/bin/kubelet $A $B \\
-  --root-dir=${DIR}/kubelet $EXTRA
-"""
-
-
-def test_drop_ins_replace_and_files_override() -> None:
-    unit = service([UNIT, DROP_IN])
-    assert unit.environment_files == ("/etc/default/kubelet",)
-    assert unit.exec_start.startswith("-/usr/bin/kubelet $A $B")
-    words = command_line(unit, [{"B": "--v=4", "DIR": "/data/my disk", "EXTRA": "--node-ip 10.0.0.1 --config-dir=/etc/k.d"}])
-    assert words == ["/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--v=4", "--root-dir=/data/my disk/kubelet",
-                     "--node-ip", "10.0.0.1", "--config-dir=/etc/k.d"]  # fmt: skip
-    assert flags(words[1:]) == {"config": "/var/lib/kubelet/config.yaml", "v": "4", "root-dir": "/data/my disk/kubelet",
-                                "node-ip": "10.0.0.1", "config-dir": "/etc/k.d"}  # fmt: skip
-
-
-def test_an_empty_assignment_forgets() -> None:
-    unit = service(["[Service]\nEnvironment=A=1\nEnvironmentFile=/a\nExecStart=/a $A", "[Service]\nEnvironment=\nEnvironmentFile=\n"])
-    assert unit.environment == () and unit.environment_files == ()
-    assert command_line(unit, []) == ["/a"]
-
-
-def test_only_the_service_section_counts() -> None:
-    assert service(["[Unit]\nExecStart=/a\n[Service]\nExecStart=/b\n[Install]\nExecStart=/c\n"]).exec_start == "/b"
-
-
-def test_environment_files() -> None:
-    text = "# c\n; c\nA=--x=1 --y\nB=\"--p=1 \\\n --q='2'\"\nC='single $x'\nEMPTY=\n  INDENTED=1\nnot an assignment\nD=\"two\nlines\"\n"
-    assert environment_file(text) == {
-        "A": "--x=1 --y",
-        "B": "--p=1   --q='2'",
-        "C": "single $x",
-        "EMPTY": "",
-        "INDENTED": "1",
-        "D": "two\nlines",
-    }
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_command import flags, nested_flags, rancher_settings
 
 
 @pytest.mark.parametrize(
@@ -78,10 +28,6 @@ def test_environment_files() -> None:
 )
 def test_flags(words: list[str], found: dict[str, str]) -> None:
     assert flags(words) == found
-
-
-def test_an_open_quote_is_no_crash() -> None:
-    assert flags(command_line(service(["[Service]\nExecStart=/k --a='x\n"]), []))["a"] == "'x"
 
 
 def passed_on(*texts: str) -> dict[str, str]:

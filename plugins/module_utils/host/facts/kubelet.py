@@ -10,9 +10,10 @@ import re
 from typing import Dict, List, Optional, Sequence
 
 from ...core.errors import InvalidInput, UnreadableRoot
-from ...core.kubelet_command import Service, command_line, environment_file, flags, nested_flags, rancher_settings, service
+from ...core.kubelet_command import flags, nested_flags, rancher_settings
 from ...core.kubelet_fields import ARGUMENTS, ENDPOINT, ENDPOINT_FLAG, UNIT_DROP_IN
 from ...core.topology import Kubelet
+from ...core.unit_reading import Service, command_line, environment_file, service
 from ..command import Command
 from ..kubelet_files import drop_ins as configuration_drop_ins
 from ..kubelet_files import rancher_files
