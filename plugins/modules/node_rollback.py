@@ -11,8 +11,8 @@ description:
   - Restores every file, link and kernel value that modules of this collection changed, from what they kept in C(/var/lib/gpufleet) before
     their first write. Folders that they made go when they are empty. No plan and no facts are needed.
   - A path that is still as it was left comes back byte for byte, with mode and owner. Where somebody else changed a file since, only our
-    part is taken out, and RV(left) shows the rest. A file of ours that somebody edited is removed, and kept below
-    C(/var/lib/gpufleet/set-aside).
+    part is taken out, as far as it can be told, and RV(left) shows the rest; the original is kept as
+    C(/var/lib/gpufleet/set-aside/PATH.original). A file of ours that somebody edited is removed, and kept in that folder too.
   - Kernel values are written back, except the affinities of interrupts after a reboot, since their numbers belong to other devices then.
   - Then C(/var/lib/gpufleet) is emptied, and a later run keeps originals afresh. When the module fails, it is kept; mend what the
     message says and run the module again.

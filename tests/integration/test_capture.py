@@ -46,6 +46,12 @@ SECRETS = {
         'Environment="AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI" LANG=C\n',
     ),
     "variable": ("blue-harvest", "+etc/systemd/system/%(kubelet)s.d/20-local.conf", 'Environment="PROJECT=blue-harvest one"\n'),
+    "variable after a comment": (
+        "green-room",
+        "+etc/systemd/system/%(kubelet)s.d/20-local.conf",
+        "Environment=A=b \\\n# where it is\n  HALL=green-room\n",
+    ),
+    "node in kubelet's file": ("i-0feedbeef", "var/lib/kubelet/config.yaml", "providerID: aws:///i-0feedbeef\n"),
     "flag in an environment": ("acme-corp", "var/lib/kubelet/kubeadm-flags.env", 'EXTRA="--node-labels=customer=acme-corp --v=2"\n'),
     "token in an environment": (
         "abcdef.0123456789abcdef",

@@ -39,8 +39,8 @@ GOLDEN = HERE / "golden" / "configurations"
 
 # Why we refuse what kubelet takes, by what we say. Each is meant: (name, a part of our sentence, the reason).
 DELIBERATE: tuple[tuple[str, str, str], ...] = (
-    ("YAML beyond ours", r"in a form that isn't read here|can't be merged into",
-     "A node need not have a YAML library: anchors, tags, texts over several lines, further documents are refused, never guessed."),
+    ("YAML beyond ours", r"in a form that isn't read here|only one mapping in block style",
+     "A node need not have a YAML library: anchors, tags, texts over several lines are refused, never guessed."),
     ("a key twice", r"has the key .* twice", "kubelet warns and takes one of the two; which was meant is the user's to say."),
     ("an odd amount", r"which is not a Kubernetes quantity|which is negative|which Kubernetes reads as",
      'kubelet reads "Gi" as 0 and "512m" as half a byte, and looks at some amounts only where they count; nobody means them.'),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from . import kubelet_fields, kubelet_state_unit, systemd, yaml_text
 from . import kubelet_merge as merging
@@ -43,6 +43,11 @@ _SECTION = ("configuration", "version", "distribution", "unit", "config_file", "
 DROP_IN_COMMENT = "# Written by gpufleet.node from the node's plan; changes made here are overwritten.\n"
 MARK = "# gpufleet.node sets: "
 
+# What else can be done about a main file that can't be edited.
+_INSTEAD = ", or leave it and set gpufleet_kubelet_config_dir: kubelet 1.%d and newer then reads our part from a folder" % (
+    kubelet_fields.DROP_IN_MINOR
+)
+
 # Mappings of which only our entries are ours; every other field is taken whole.
 SHARED_MAPPINGS = ("evictionHard", "featureGates", "kubeReserved", "systemReserved")
 # Fields that the plan decides, set or not.
@@ -50,10 +55,18 @@ PLANNED = (*rules.WORDS, "cpuManagerPolicyOptions", "topologyManagerPolicyOption
 
 
 @dataclass(frozen=True)
+class History:
+    """Of a main file that our keys were merged into: its text before our first write, and what we wrote last; None where it isn't known."""
+
+    original: Text = None
+    written: Text = None
+
+
+@dataclass(frozen=True)
 class Reading:
     """What the node has. ``drop_ins`` are the other files of the folder that kubelet reads; ``ours`` paths of files of ours that are
-    there; ``merged`` other main files that still hold keys of ours; ``texts`` what lies at the paths of ``at_start``.
-    ``arguments`` are the other files that k3s or RKE2 takes kubelet's flags from.
+    there; ``merged`` other main files that may hold keys of ours; ``histories`` of main files that we wrote to; ``texts`` what lies at
+    the paths of ``at_start``. ``arguments`` are the other files that k3s or RKE2 takes kubelet's flags from.
     ``states`` are the texts of kubelet's state files by name, ``machine`` what kubelet holds them against (kubelet_state.Machine),
     ``users`` pods that hold CPUs or memory by them, in words. ``stale``: kubelet has been running since before the last news in its
     configuration. ``restarts``: the plan has it restarted here. ``program`` checks the state files at boot, run by ``interpreter``.
@@ -64,6 +77,7 @@ class Reading:
     drop_ins: Dict[str, str] = field(default_factory=dict)
     ours: Tuple[str, ...] = ()
     merged: Tuple[str, ...] = ()
+    histories: Dict[str, History] = field(default_factory=dict)
     states: Dict[str, str] = field(default_factory=dict)
     texts: Dict[str, Text] = field(default_factory=dict)
     arguments: Dict[str, str] = field(default_factory=dict)
@@ -145,7 +159,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     """
     kubelet = section["kubelet"] or {}
     if not kubelet:
-        return [*_leftovers(reading, ()), _merge_into(MAIN_FILE, {}), *kubelet_state_unit.artifacts({}, None, "")]
+        return [*_leftovers(reading, ()), _merge_into(MAIN_FILE, {}, reading), *kubelet_state_unit.artifacts({}, None, "")]
     configuration = kubelet["configuration"]
     minor = _minor(kubelet)
     path, main_file = place(kubelet), main_of(kubelet)
@@ -153,8 +167,8 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     own: List[Artifact] = []
     foreign: List[Artifact] = []
     if path == main_file:
-        main = merge(main, configuration, main_file)
-        own.append(_merge_into(main_file, configuration))
+        main = merge(main, configuration, main_file, reading.histories.get(main_file, History()))
+        own.append(_merge_into(main_file, configuration, reading))
         foreign = _foreign(flags, configuration, drop_ins)
     elif path == _drop_in(kubelet):
         order = merging.in_order({**drop_ins, path: ""})
@@ -169,7 +183,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
         drop_ins[path] = DROP_IN_COMMENT + yaml_text.write(configuration)
         own.append(File(CONFIGURATION, path, always(drop_ins[path])))
         if main_file:
-            own.append(_merge_into(main_file, {}))
+            own.append(_merge_into(main_file, {}, reading))
     else:
         text = DROP_IN_COMMENT + yaml_text.write({"kubelet-arg+": merging.as_flags(configuration)})
         flags = _flags_with(kubelet, reading, text)
@@ -233,42 +247,79 @@ def _leftovers(reading: Reading, keep: Collection[str]) -> List[Artifact]:
     return [
         *(File(CONFIGURATION, path, always(None)) for path in gone),
         *(_reload(path) for path in gone if path.endswith(kubelet_fields.UNIT_DROP_IN)),
-        *(_merge_into(path, {}) for path in reading.merged),
+        *(_merge_into(path, {}, reading) for path in reading.merged),
     ]
 
 
-def _merge_into(path: str, configuration: Mapping[str, Any]) -> File:
-    return File(CONFIGURATION, path, lambda current: merge(current, configuration, path))
+def _merge_into(path: str, configuration: Mapping[str, Any], reading: Reading) -> File:
+    history = reading.histories.get(path, History())
+    return File(CONFIGURATION, path, lambda current: merge(current, configuration, path, history))
 
 
 # --- the main file ------------------------------------------------------------------------------------------------------------------------
 
 
-def merge(current: Text, configuration: Mapping[str, Any], name: str) -> Text:
-    """The main file with our configuration in it; {} takes ours out. Lines of others stay.
+def merge(current: Text, configuration: Mapping[str, Any], name: str, history: History = History()) -> Text:
+    """The main file with our configuration in it; {} takes ours out. Lines of others stay, and where ours isn't wanted any more, what it
+    took the place of comes back. A key of ours that somebody changed since is theirs.
 
-    :raises InvalidInput: the file is not block-style YAML
+    :raises InvalidInput: the file is in a form that can't be edited
     """
     if current is None and not configuration:
         return None
-    if current is not None and not configuration and MARK not in current:
+    marked = MARK in (current or "")
+    before = _keys(current) if marked else _keys(history.written)
+    if not configuration and not marked and not before:
         return current
-    parts = yaml_text.blocks(current or "", name)
-    before = {path for block in parts for path in _marked(block)}
-    parts = [block for block in parts if not _marked(block)]
+    try:
+        return _merged(current or "", configuration, name, before, history)
+    except InvalidInput:
+        if configuration or marked:
+            raise
+        return current  # somebody wrote it anew in a form of their own
+
+
+def _merged(current: str, configuration: Mapping[str, Any], name: str, before: FrozenSet[str], history: History) -> str:
     wanted = {key: value for key, value in configuration.items() if key not in kubelet_fields.HEADER}
-    result = [changed for block in parts for changed in [_merge_block(block, wanted, before, bool(configuration), name)] if changed]
+    original, written = (_by_key(text, name) for text in (history.original, history.written))
+    merge = _Merge(name, wanted, bool(configuration), before, original, written)
+    parts = [block for block in yaml_text.blocks(current, name, _INSTEAD) if not _is_mark(block)]
+    result = [changed for block in parts for changed in [merge.block(block)] if changed]
+    _check_anchors([block for block in parts if block not in result], result, name)
     present = {block.key for block in result}
     for key, value in ({**kubelet_fields.HEADER, **wanted} if configuration else {}).items():
         if key not in present:
             result.append(yaml_text.Block(key, yaml_text.write_key(key, value)))
     if configuration:
         result.insert(0, yaml_text.Block(None, [MARK + " ".join(_paths(wanted))]))
-    return yaml_text.join(result)
+    else:  # what the plan took out without having a value of its own for it
+        result.extend(original[key] for key in PLANNED if key in original and key not in present and key not in before)
+    return yaml_text.join(result, yaml_text.line_end(current))
 
 
-def _marked(block: yaml_text.Block) -> List[str]:
-    return block.lines[0][len(MARK) :].split() if block.key is None and block.lines[0].startswith(MARK) else []
+def _keys(text: Text) -> FrozenSet[str]:
+    """The names of our keys, by the line that says so: entries of shared mappings one by one."""
+    return frozenset(name for line in (text or "").splitlines() if line.startswith(MARK) for name in line[len(MARK) :].split())
+
+
+def _is_mark(block: yaml_text.Block) -> bool:
+    return block.key is None and block.lines[0].startswith(MARK)
+
+
+def _by_key(text: Text, name: str) -> Dict[str, yaml_text.Block]:
+    return {block.key: block for block in yaml_text.blocks(text or "", name) if block.key}
+
+
+def _check_anchors(gone: Sequence[yaml_text.Block], kept: Sequence[yaml_text.Block], name: str) -> None:
+    for block in gone:
+        for anchor in sorted(yaml_text.anchors(block, "&")):
+            users = [str(other.key) for other in kept if anchor in yaml_text.anchors(other, "*")]
+            if users:
+                raise InvalidInput(
+                    "%s has %s with an anchor (&%s), and %s refers to it; without it kubelet couldn't read the file."
+                    % (name, block.key, anchor, users[0]),
+                    "Write the value itself where *%s stands." % anchor,
+                )
 
 
 def _paths(wanted: Mapping[str, Any]) -> List[str]:
@@ -280,26 +331,63 @@ def _paths(wanted: Mapping[str, Any]) -> List[str]:
     ]
 
 
-def _merge_block(
-    block: yaml_text.Block, wanted: Mapping[str, Any], before: set[str], planned: bool, name: str
-) -> Optional[yaml_text.Block]:
-    """The block as it is to be; None: gone."""
-    key = block.key
-    if key is None:
-        return block
-    if key in SHARED_MAPPINGS:
-        ours = wanted.get(key, {})
-        entries = yaml_text.value(block, name) if ours or any(path.startswith(key + "/") for path in before) else None
-        if entries is None and not ours:
+@dataclass(frozen=True)
+class _Merge:
+    """What to do with each block. ``planned``: there is a configuration; ``before``: the names of our keys so far; ``original`` and
+    ``written``: the blocks of a History's texts."""
+
+    name: str
+    wanted: Mapping[str, Any]
+    planned: bool
+    before: FrozenSet[str]
+    original: Mapping[str, yaml_text.Block]
+    written: Mapping[str, yaml_text.Block]
+
+    def block(self, block: yaml_text.Block) -> Optional[yaml_text.Block]:
+        """The block as it is to be; None: gone."""
+        key = block.key
+        if key is None:
             return block
-        kept = {item: value for item, value in (entries or {}).items() if item in ours or "%s/%s" % (key, item) not in before}
-        merged = {**kept, **ours}
-        if merged == entries:
+        if key in SHARED_MAPPINGS:
+            return self._shared(key, block)
+        if key in self.wanted:
+            return yaml_text.Block(key, yaml_text.write_key(key, self.wanted[key]))
+        if self.planned and key in PLANNED:
+            return None
+        return self.original.get(key) if key in self.before and self._is_ours(key, block) else block
+
+    def _is_ours(self, key: str, block: yaml_text.Block) -> bool:
+        """Whether a key of ours still has our value, as far as it is known."""
+        if key not in self.written:
+            return not self.written
+        try:
+            return bool(yaml_text.value(block, self.name) == yaml_text.value(self.written[key], self.name))
+        except InvalidInput:  # we don't write such forms
+            return False
+
+    def _shared(self, key: str, block: yaml_text.Block) -> Optional[yaml_text.Block]:
+        """Entry by entry, as ``block`` does it for keys."""
+        ours = self.wanted.get(key, {})
+        if not ours and not any(path.startswith(key + "/") for path in self.before):
             return block
-        return yaml_text.Block(key, yaml_text.write_key(key, merged)) if merged else None
-    if key in wanted:
-        return yaml_text.Block(key, yaml_text.write_key(key, wanted[key]))
-    return None if key in before or (planned and key in PLANNED) else block
+        present, original, written = (self._entries(blocks, key) for blocks in ({key: block}, self.original, self.written))
+        entries = {}
+        for item, value in present.items():
+            is_ours = "%s/%s" % (key, item) in self.before and (not self.written or written.get(item) == value)
+            if not is_ours or item in original:
+                entries[item] = original[item] if is_ours else value
+        entries.update(ours)
+        if entries == present:
+            return block
+        if entries == original:
+            return self.original.get(key)
+        return yaml_text.with_entries(block, entries, self.name) if entries else None
+
+    def _entries(self, blocks: Mapping[str, yaml_text.Block], key: str) -> Dict[str, Any]:
+        entries = yaml_text.value(blocks[key], self.name) if key in blocks else None
+        if entries is not None and not isinstance(entries, dict):
+            raise InvalidInput("%s: %s is %r, where kubelet reads a mapping." % (self.name, key, entries), "Write a mapping.")
+        return entries or {}
 
 
 # --- what kubelet reads in the end --------------------------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def typed(read: Mapping[str, Any], name: str, in_drop_in: bool = False) -> Dict[
 def _parsed(text: str, name: str, wanted: Collection[str]) -> Dict[str, Any]:
     """The fields of a file whose names in small letters are wanted; of JSON all."""
     if not text.lstrip().startswith("{"):
-        found = [(block.key or "", block) for block in yaml_text.blocks(text, name)]
+        found = [(block.key or "", block) for block in yaml_text.blocks(yaml_text.first_document(text), name)]
         return {key: yaml_text.value(block, name) for key, block in found if key.lower() in wanted}
     try:
         read: Dict[str, Any] = json.loads(text)

@@ -3,7 +3,7 @@
 """YAML as far as a KubeletConfiguration needs it: written for people, and changed key by key with everybody else's lines left alone.
 
 A node need not have a YAML library, so a file is taken as top-level blocks, and only the blocks of our keys are looked into. What is
-beyond that (flow mappings of our keys, anchors, several documents) is refused, never guessed.
+beyond that (JSON, anchors that others use, several documents) is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from .errors import InvalidInput
 
@@ -21,6 +21,17 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z./-]*(\d+[A-Za-z][\w./-]*)?\Z")
 # Plain words that a YAML 1.1 reader takes for something else than text.
 _WORDS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w.-]*\Z")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_START = re.compile(r"---([ \t]+#.*)?[ \t]*\Z")  # of a document
+# What a file is that has a line which begins like this, where a top-level key is looked for.
+_OTHER_FORMS = {
+    "\ufeff": "starts with a byte order mark",
+    "%": "has a YAML directive",
+    "{": "is JSON, or a mapping in braces",
+    "---": "holds several documents",
+    "...": "holds several documents",
+    "": "has what is not a top-level key",
+}
 
 
 @dataclass(frozen=True)
@@ -59,14 +70,14 @@ def _scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def blocks(text: str, name: str) -> List[Block]:
-    """The top-level blocks of a file; joined they are the text again.
+def blocks(text: str, name: str, instead: str = "") -> List[Block]:
+    """The top-level blocks of a file; joined they are the text again. ``instead``: what else can be done about one in another form.
 
     :raises InvalidInput: not a single block-style mapping
     """
     found: List[Block] = []
     level = 0  # how far the first key below the block's own is indented
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_lines(text), 1):
         match = _KEY.match(line)
         if "\t" in line[: len(line) - len(line.lstrip())]:
             raise InvalidInput(
@@ -74,12 +85,12 @@ def blocks(text: str, name: str) -> List[Block]:
                 "Put blanks in its place.",
             )
         if match:
-            key = match.group(1) or match.group(2) or match.group(3)
+            key = _name(match)
             if any(block.key == key for block in found):
                 raise InvalidInput("%s has the key %s twice (line %d)." % (name, key, number), "Take one of them out.")
             found.append(Block(key, [line]))
             level = 0
-        elif not line.strip() or line.startswith("#") or (line.rstrip() == "---" and not any(block.key for block in found)):
+        elif not line.strip() or line.startswith("#") or (_START.match(line) and not any(block.key for block in found)):
             found.append(Block(None, [line]))
         elif found and (line[0] in " \t" or _is_item(line)):
             owner, indent = _owner(found, name, number), len(line) - len(line.lstrip())
@@ -91,11 +102,29 @@ def blocks(text: str, name: str) -> List[Block]:
             level = indent if len(owner.lines) == 1 and owner.lines[0].rstrip().endswith(":") and _KEY.match(line.strip()) else level
             owner.lines.append(line)
         else:
+            form = next(form for start, form in _OTHER_FORMS.items() if line.startswith(start))
             raise InvalidInput(
-                "%s can't be merged into: line %d is not a top-level key of a block-style mapping." % (name, number),
-                "Rewrite it in block style, or have kubelet read a drop-in folder (--config-dir).",
+                "%s %s (line %d); only one mapping in block style can be taken apart here." % (name, form, number),
+                "Make it one mapping in block style%s." % instead,
             )
     return found
+
+
+def first_document(text: str) -> str:
+    """What a reader takes of a file: no byte order mark, no directives, and nothing after the first document."""
+    lines = _lines(text.removeprefix("\ufeff"))
+    start = next((number for number, line in enumerate(lines) if line.strip() and not line.startswith(("%", "#"))), len(lines))
+    end = next((number for number, line in enumerate(lines) if number > start and re.match(r"(---|\.\.\.)(\s|\Z)", line)), len(lines))
+    return "\n".join("" if line.startswith("%") else line for line in lines[:end])
+
+
+def _lines(text: str) -> List[str]:
+    lines = _LINE_END.split(text)
+    return lines if lines[-1] else lines[:-1]
+
+
+def _name(match: re.Match[str]) -> str:
+    return match.group(1) or match.group(2) or match.group(3)
 
 
 def _owner(found: List[Block], name: str, number: int) -> Block:
@@ -104,14 +133,56 @@ def _owner(found: List[Block], name: str, number: int) -> Block:
     while found and found[-1].key is None:
         between = found.pop().lines + between
     if not found:
-        raise InvalidInput("%s can't be merged into: line %d belongs to no key." % (name, number), "Mend the file.")
+        raise InvalidInput("%s has line %d indented, and no key that it could belong to." % (name, number), "Mend the file.")
     found[-1].lines.extend(between)
     return found[-1]
 
 
-def join(parts: List[Block]) -> str:
-    """The text of the blocks."""
-    return "".join(line + "\n" for block in parts for line in block.lines)
+def join(parts: List[Block], end: str = "\n") -> str:
+    """The text of the blocks, with this end of each line."""
+    return "".join(line + end for block in parts for line in block.lines)
+
+
+def line_end(text: str) -> str:
+    """How the lines of a file end: as the first one does."""
+    match = _LINE_END.search(text)
+    return match.group() if match else "\n"
+
+
+def with_entries(block: Block, entries: Mapping[str, Any], name: str) -> Block:
+    """The block of a mapping with these entries. Lines of entries that stay are left as they are, comments too, unless the mapping is in
+    braces or has an entry over several lines: then it is written anew.
+
+    :raises InvalidInput: it can't be read
+    """
+    present, key = value(block, name), block.key or ""
+    anew = Block(key, write_key(key, entries))
+    lines, end, indent, missing = [block.lines[0]], 1, "  ", dict(entries)
+    if not isinstance(present, dict) or not entries or not _uncommented(block.lines[0]).endswith(":"):
+        return anew
+    for line in block.lines[1:]:
+        match = _KEY.match(line.strip())
+        if not line.strip() or line.lstrip().startswith("#"):
+            lines.append(line)
+        elif match is None or isinstance(present.get(_name(match), []), (dict, list)):
+            return anew
+        else:
+            item, indent = _name(match), line[: len(line) - len(line.lstrip())]
+            if item in missing:
+                wanted = missing.pop(item)
+                lines.append(line if wanted == present[item] else indent + write_key(item, wanted)[0])
+                end = len(lines)
+    lines[end:end] = [indent + line for item, wanted in missing.items() for line in write_key(item, wanted)]
+    return Block(key, lines)
+
+
+_ANCHOR = re.compile(r"""(?<![^\s\[{,])(?:"(?:[^"\\]|\\.)*"|'[^']*'|([&*][^\s\[\]{},]+))""")
+
+
+def anchors(block: Block, sign: str) -> Set[str]:
+    """The names of the anchors in the block (``sign`` "&"), or of those that it refers to ("*")."""
+    found = (match for line in block.lines for match in _ANCHOR.findall(_uncommented(line)))
+    return {match[1:] for match in found if match.startswith(sign)}
 
 
 class _Unreadable(Exception):
@@ -135,7 +206,7 @@ def value(block: Block, name: str) -> Any:
     except _Unreadable:
         raise InvalidInput(
             "%s holds %s in a form that isn't read here." % (name, block.key),
-            "Write it as plain lines of key: value, or have kubelet read a drop-in folder.",
+            "Write it as plain lines of key: value.",
         ) from None
     return found[block.key or ""]
 
@@ -148,7 +219,7 @@ def _mapping(lines: _Lines, indent: int) -> Tuple[Dict[str, Any], _Lines]:
     items: Dict[str, Any] = {}
     while lines and lines[0][0] == indent and not _is_item(lines[0][1]):
         match = _KEY.match(lines[0][1])
-        key = (match.group(1) or match.group(2) or match.group(3)) if match else ""
+        key = _name(match) if match else ""
         if match is None or key in items:
             raise _Unreadable
         items[key], lines = _content((match.group(4) or "").strip(), lines[1:], indent, True)

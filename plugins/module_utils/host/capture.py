@@ -23,7 +23,7 @@ from ..core.irq import AFFINITY_LIST
 from .command import Command
 from .irq_live import managed
 from .root import Root
-from .store import FOLDER, Store
+from .store import FOLDER, WRITTEN, Store
 
 _INTERRUPT = re.compile(r"/proc/irq/(\d+)/smp_affinity_list\Z")
 _FIRST_PERSON_UID = 1000
@@ -71,8 +71,9 @@ def capture(root: RecordingRoot, read: Callable[[Root, Command], Iterable[str]])
 
     def content(path: str, read_as: str, text: str) -> str:
         """A file's text for the archive. Its format is told by the name that it is read by; an original that we keep has that of the file
-        that it was."""
+        that it was, and so has what we wrote there."""
         format_of = kept.get(posixpath.basename(read_as), read_as) if read_as.startswith(FOLDER + "/") else read_as
+        format_of = read_as[len(WRITTEN) :] if read_as.startswith(WRITTEN + "/") else format_of
         return text if path in programs else anonymous(format_of, text, anonymiser)
 
     return _archive(_entries(root, _managed(root)), anonymiser, content)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict, Optional
+from typing import TYPE_CHECKING, Dict, Optional, Sequence
 
 from ..core import kubelet
 from ..core.kubelet import DROP_IN, KNOWN_FOLDERS, Reading
@@ -20,7 +20,7 @@ from .concern import Concern, Section
 from .interpreter import interpreter
 from .kubelet_files import drop_ins, rancher_files
 from .root import Root
-from .store import Store
+from .store import WRITTEN, Store
 from .written import started_before
 
 if TYPE_CHECKING:  # so that Ansible sends it along; here it isn't loaded
@@ -66,7 +66,19 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     )
     if _PROTECTS in "%s%s" % (reading.main, list(reading.drop_ins.values())) or _PROTECTS_FLAG in wanted.get("flags", ()):
         reading = replace(reading, sysctls=_sysctls(root))
+    histories = _histories(root, [*reading.merged, *([main_file] if main_file else [])])
+    merged = dict.fromkeys((*reading.merged, *(path for path in histories if path != main_file)))
+    reading = replace(reading, histories=histories, merged=tuple(merged))
     return _with_state(root, command, wanted, reading) if wanted else reading
+
+
+def _histories(root: Root, paths: Sequence[str]) -> Dict[str, kubelet.History]:
+    """What is known of these files, and of others that our keys were merged into, whatever became of them since."""
+    store, names, found = Store(root), {root.place(path): path for path in paths}, {}
+    for path in store.files:
+        if path in names or kubelet.MARK in (root.read(WRITTEN + path, limit=_MARK_WITHIN) or ""):
+            found[names.get(path, path)] = kubelet.History(store.original_text(path), store.written_text(path))
+    return found
 
 
 def _with_state(root: Root, command: Command, wanted: Section, reading: Reading) -> Reading:

@@ -92,6 +92,8 @@ def roll_back(node: Node, check_mode: bool = False) -> RolledBack:
     packages = sorted({name for path, names in node.store.packages.items() if node.root.exists(path) for name in names})
     if not check_mode:
         _remove_folders(node)
+        for path in left:
+            node.store.keep_original(path)
         if not any(finding.until == COMMAND and _is_file(step) for step, finding in zip(steps, outcome.findings)):
             node.store.forget()
             shutil.rmtree(os.path.dirname(node.root.local(REFUSED)), ignore_errors=True)
@@ -146,16 +148,20 @@ def _inspect_path(step: Restore, node: Node) -> Finding:
 
 def _inspect_foreign(step: Restore, node: Node, known: bool) -> Finding:
     """Only our part is to go. What is left is compared with the original, so that it can be looked at."""
+    kept = node.store.kept_original(step.path)
+    original_kept = "; the original is kept as %s" % kept if kept else ""
     if node.root.link_target(step.path) is not None:
-        return Finding(step.item, FOREIGN if known else IN_PLACE, step.path, message="is somebody else's link now: left as it is")
+        message = "is somebody else's link now: left as it is" + original_kept
+        return Finding(step.item, FOREIGN if known else IN_PLACE, step.path, message=message)
     current, wanted = node.root.read(step.path), _wanted_foreign(step, node)
     if not step.same(current, wanted):
         return Finding(step.item, DRIFT, step.path, current or "", wanted or "", "holds something of ours")
     original = node.store.original_text(step.path)
     if not known or step.same(current, original):
         return Finding(step.item, IN_PLACE, step.path)
-    message = "was changed by somebody else since: nothing of ours is in it, the rest is left as it is"
-    return Finding(step.item, FOREIGN, step.path, original or "", current or "", "was removed since" if current is None else message)
+    message = "was changed by somebody else since: what can be told to be ours is out of it, the rest is left as it is"
+    message = "was removed since" if current is None else message
+    return Finding(step.item, FOREIGN, step.path, original or "", current or "", message + original_kept)
 
 
 def _wanted_foreign(step: Restore, node: Node) -> Text:

@@ -3,7 +3,8 @@
 """What was on the node before us: first originals of files and links, first values of kernel settings, in /var/lib/gpufleet. And which
 packages came with us.
 
-``state.json`` is written before the first write of a run, atomically; originals lie beside it by their SHA-256. So at any moment,
+``state.json`` is written before the first write of a run, atomically; originals lie beside it by their SHA-256, and what we wrote in their
+place by its path. So at any moment,
 power loss included, a path holds its original, what an earlier run wrote, or what the state says this run was going to write. Anything
 else is somebody else's work.
 """
@@ -26,6 +27,7 @@ from .files import failure, missing_folders, remove, write_atomic
 from .root import Root
 
 FOLDER = "/var/lib/gpufleet"
+WRITTEN = FOLDER + "/written"  # and the path: what we wrote last to a file that was there before us
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _OF_ONE_INTERRUPT = re.compile(r"/proc/irq/\d+/")
@@ -73,7 +75,7 @@ class Store:
 
     def remember_file(self, path: str, written: Optional[str]) -> None:
         """Keep the first original of a path and note what is about to be written (our text form, or None for absent)."""
-        self._remember(path, None if written is None else digest(written))
+        self._remember(path, None if written is None else digest(written), written)
 
     def remember_link(self, path: str, target: Optional[str]) -> None:
         """Keep the first original of a path that becomes a link (or goes, for None)."""
@@ -97,6 +99,11 @@ class Store:
         if not original or "sha256" not in original:
             return None
         return self._root.read("%s/originals/%s" % (FOLDER, original["sha256"]))
+
+    def written_text(self, path: str) -> Optional[str]:
+        """What we wrote last to a file that was there before us; None when that isn't known."""
+        text = self._root.read(WRITTEN + self._root.place(path))
+        return text if text is not None and digest(text) == (self.known(path) or {}).get("written") else None
 
     def now(self, path: str) -> Optional[str]:
         """What lies at the path, in the terms of ``written``."""
@@ -126,6 +133,16 @@ class Store:
         write_atomic(self._root.local(kept), text.encode("utf-8", "surrogateescape"), 0o600)
         return kept
 
+    def kept_original(self, path: str) -> str:
+        """Where ``keep_original`` keeps the first content of a file; "" when it was no regular file."""
+        return "" if self.original_text(path) is None else "%s/%s%s.original" % (FOLDER, _SET_ASIDE, path)
+
+    def keep_original(self, path: str) -> None:
+        """Keep what lay at the path before our first write when the rest is forgotten."""
+        text = self.original_text(path)
+        if text is not None:
+            write_atomic(self._root.local(self.kept_original(path)), text.encode("utf-8", "surrogateescape"), 0o600)
+
     def forget(self) -> None:
         """Know nothing any more: the next run keeps originals afresh. What was set aside stays, and the lock, which may be held."""
         remove(self._path)
@@ -149,7 +166,7 @@ class Store:
             write_atomic(self._path, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode(), 0o600)
             self._dirty = False
 
-    def _remember(self, path: str, written: Optional[str]) -> None:
+    def _remember(self, path: str, written: Optional[str], text: Optional[str] = None) -> None:
         path = self._root.place(path)
         news: Dict[str, Any] = {"written": written, "before": self.now(path)}
         if path in self.files:
@@ -157,6 +174,8 @@ class Store:
         else:
             news = {**news, "original": self._keep_original(path), "foreign": False}
             self._remember_folders(path)
+        if text is not None and "sha256" in (news["original"] or {}):
+            write_atomic(self._root.local(WRITTEN + path), text.encode("utf-8", "surrogateescape"), 0o600)
         self._dirty = self._dirty or self.files.get(path) != news
         self.files[path] = news
 

@@ -27,6 +27,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.cpuset import u
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import InvalidInput
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import (
     MARK,
+    SHARED_MAPPINGS,
+    History,
     Reading,
     artifacts,
     flags_after,
@@ -128,7 +130,7 @@ def test_a_drop_in_cannot_take_an_option_away_so_it_is_set_to_false() -> None:
     ("main", "sentence"),
     [(MAIN + "systemReservedCgroup: /system.slice\n", "together with systemReservedCgroup"),  # A21
      (MAIN + "kubeReserved:\n  memory: 1Gi\n", "adds up to 100Mi"),  # B2: the base reserves what our sum doesn't know
-     ("{ not json", "neither YAML nor JSON"), ("- a\n", "can't be merged into")],
+     ("{ not json", "neither YAML nor JSON"), ("- a\n", "is not a top-level key")],
 )  # fmt: skip
 def test_the_rules_look_at_what_all_files_make_together(main: str, sentence: str) -> None:
     for kubelet in (PLAIN, KUBEADM):
@@ -170,7 +172,7 @@ def test_other_drop_ins_count_too() -> None:
 
 def test_a_json_file_is_read_but_not_merged_into() -> None:
     artifacts({"kubelet": section(PLAIN)}, Reading(main=json.dumps({**merging.HEADER, "maxPods": 100})))
-    with pytest.raises(InvalidInput, match="Rewrite it in block style"):
+    with pytest.raises(InvalidInput, match=r"is JSON.*gpufleet_kubelet_config_dir: kubelet 1\.32"):
         artifacts({"kubelet": section(KUBEADM)}, Reading(main='{"kind": "KubeletConfiguration"}'))
 
 
@@ -185,7 +187,7 @@ def test_lines_of_others_stay_as_they_are() -> None:
     assert yaml.safe_load(merged) == {**configuration, **expected}
     ours = set(merged.splitlines()) - set(MAIN.splitlines())
     rest = [line for line in merged.splitlines() if line not in ours]
-    assert rest == [line for line in MAIN.splitlines() if line != "  memory.available: 500Mi" and line != "  pid.available: 5%"]
+    assert rest == [line for line in MAIN.splitlines() if line != "  memory.available: 500Mi"]
     assert merge(merged, configuration, "config.yaml") == merged
 
 
@@ -212,6 +214,70 @@ def test_a_change_of_profile_leaves_no_residue(before: str, swap_before: str, af
     assert merge(two, second, "x") == two
     assert yaml.safe_load(two) == yaml.safe_load(merge(clean, second, "x"))
     assert merge(two, {}, "x") == clean
+
+
+THEIRS = {
+    "cpuManagerPolicy": "none",
+    "topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true"},
+    "failSwapOn": False,
+    "evictionHard": {"memory.available": "500Mi", "pid.available": "5%"},
+    "featureGates": {"CPUManager": True},
+    "maxPods": 250,
+}
+REWRITTEN = {
+    "appended": lambda text: text + "registryBurst: 20\n",
+    "by a library": lambda text: yaml.safe_dump({**yaml.safe_load(text), "registryBurst": 20}),
+    "with carriage returns": lambda text: (text + "registryBurst: 20\n").replace("\n", "\r\n"),
+}
+
+
+@given(st.sets(st.sampled_from(sorted(THEIRS))), PROFILE, PROFILE, st.sampled_from(sorted(REWRITTEN)))
+def test_what_ours_took_the_place_of_comes_back(keys: set[str], first: str, second: str, how: str) -> None:
+    theirs = {**merging.HEADER, **{key: THEIRS[key] for key in sorted(keys)}}
+    original = written = yaml.safe_dump(theirs)
+    for profile in (first, second):
+        wanted = section(profile=profile, swap="keep" if profile == first else "off")["configuration"]
+        written = merge(written, wanted, "x", History(original, written))
+        assert {key: value for key, value in yaml.safe_load(written).items() if key in wanted and key not in SHARED_MAPPINGS} == {
+            key: value for key, value in wanted.items() if key not in SHARED_MAPPINGS
+        }
+    back = merge(REWRITTEN[how](written), {}, "x", History(original, written))
+    assert yaml.safe_load(back) == {**theirs, "registryBurst": 20}
+    assert merge(back, {}, "x", History(original, written)) == back
+
+
+def test_a_key_of_ours_that_somebody_changed_is_theirs() -> None:
+    original = HEAD + "cpuManagerPolicy: none\ntopologyManagerPolicy: none\n"
+    written = merge(original, section(profile="aligned")["configuration"], "x")
+    edited = written.replace("topologyManagerPolicy: single-numa-node", "topologyManagerPolicy: restricted")
+    back = yaml.safe_load(merge(edited, {}, "x", History(original, written)))
+    assert back == {**merging.HEADER, "cpuManagerPolicy": "none", "topologyManagerPolicy": "restricted"}
+
+
+def test_a_file_in_a_form_of_their_own_is_left() -> None:
+    written = merge(MAIN, section()["configuration"], "x")
+    text = json.dumps(yaml.safe_load(written))
+    assert merge(text, {}, "x", History(MAIN, written)) == text
+
+
+@pytest.mark.parametrize(("key", "value"), [("memoryManagerPolicy", "&none None"), ("reservedMemory", "[&none {}]")])
+def test_an_anchor_that_others_refer_to_is_not_taken_away(key: str, value: str) -> None:
+    text = HEAD + "%s: %s\nclusterDomain: *none\n" % (key, value)
+    with pytest.raises(InvalidInput, match="has %s with an anchor .&none., and clusterDomain refers to it" % key):
+        merge(text, section()["configuration"], "x")
+    unused = text.replace("*none", "'*none'  # *none")
+    assert "clusterDomain: '*none'  # *none\n" in merge(unused, section()["configuration"], "x")
+
+
+def test_comments_and_line_ends_stay() -> None:
+    entries = "evictionHard:  # ours\n  # enough for the runtime\n  memory.available: 500Mi\n  # why\n  pid.available: '5%'  # many\n"
+    text = (HEAD + entries).replace("\n", "\r\n")
+    wanted = section(profile="aligned")["configuration"]
+    merged = merge(text, wanted, "x")
+    assert merged.count("\n") == merged.count("\r\n") and merge(merged, wanted, "x") == merged
+    value = json.dumps(wanted["evictionHard"]["memory.available"])
+    assert entries.replace("500Mi", value).replace("\n", "\r\n") in merged
+    assert merge(merged, {}, "x", History(text, merged)) == text
 
 
 def test_an_upgrade_that_rewrites_the_file_is_drift_and_nothing_worse() -> None:  # B18

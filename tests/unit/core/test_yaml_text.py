@@ -70,7 +70,7 @@ def test_our_reader_reads_what_others_write(mapping: dict[str, Any], flow: bool)
 
 TEXT = """\
 # kept
----
+--- # a document
 apiVersion: v1   # the version
 "quoted" : 'it''s'
 list:
@@ -87,8 +87,40 @@ nothing:
 """
 
 
-def test_blocks_join_to_the_same_text() -> None:
-    assert yaml_text.join(yaml_text.blocks(TEXT, "file")) == TEXT
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_blocks_join_to_the_same_text(end: str) -> None:
+    text = TEXT.replace("\n", end)
+    assert yaml_text.join(yaml_text.blocks(text, "file"), yaml_text.line_end(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeffa: 1\n", "%YAML 1.1\n# c\n---\na: 1\n", "--- # c\na: 1\n---\na: 2\n", "a: 1\n...\nb\n", "\na: 1\n--- {}\n"]
+)
+def test_a_reader_takes_the_first_document(text: str) -> None:
+    assert ours(yaml_text.first_document(text)) == {"a": 1} == next(iter(yaml.safe_load_all(text.replace("...\nb", ""))))
+
+
+ENTRIES = st.dictionaries(NAMES, st.one_of(st.text("ab1 -%#", max_size=4), st.booleans()), max_size=4)
+
+
+@given(ENTRIES, ENTRIES, st.sampled_from(["  ", " "]), st.sampled_from(["", "  # why\n", "\n"]), st.booleans())
+def test_entries_that_stay_keep_their_lines(before: dict[str, Any], after: dict[str, Any], indent: str, comment: str, flow: bool) -> None:
+    lines = [indent + line + "  # told\n" for key, value in before.items() for line in yaml_text.write_key(key, value)]
+    text = (
+        "a:\n" + comment.join(["", *lines])
+        if not flow
+        else "a: %s # told\n" % yaml.safe_dump(before, default_flow_style=True, width=10**6).strip()
+    )
+    try:
+        block = yaml_text.with_entries(yaml_text.blocks(text, "file")[0], after, "file")
+    except InvalidInput:
+        assert flow  # a form that isn't read
+        return
+    written = yaml_text.join([block])
+    assert yaml.safe_load(written) == {"a": after}
+    kept = [line for line, item in zip(lines, before.items()) if item in after.items()]
+    if after and not flow:
+        assert [line for line in written.splitlines(True) if line in lines] == kept and written.count("# why") == text.count("# why")
 
 
 def test_values_are_what_yaml_says() -> None:
@@ -110,8 +142,10 @@ def test_forms_that_people_write(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("{a: 1}\n", "line 1 is not a top-level key"), ("a: 1\nb\n", "line 2 is not a top-level key"), ("a: 1\na: 2\n", "has the key a twice"),
-     ("a: 1\n---\nb: 2\n", "line 2 is not"), ("  a: 1\n", "line 1 is not"), ("# c\n  a: 1\n", "belongs to no key"),
+    [("{a: 1}\n", r"is JSON, or a mapping in braces \(line 1\)"), ("a: 1\nb\n", r"not a top-level key \(line 2\)"),
+     ("a: 1\na: 2\n", "has the key a twice"), ("a: 1\n---\nb: 2\n", r"several documents \(line 2\)"), ("a: 1\n...\n", "several documents"),
+     ("\ufeffa: 1\n", "byte order mark"), ("%YAML 1.2\n---\na: 1\n", "a YAML directive"), ("--- {a: 1}\n", "several documents"),
+     ("  a: 1\n", r"not a top-level key \(line 1\)"), ("# c\n  a: 1\n", "line 2 indented, and no key"),
      ("a:\n    b: 1\n  c: 2\n", "line 3 indented less than what stands before it"), ("a:\n  b:\n    c: 1\n d: 2\n", "line 4 indented less"),
      ("a:\n\tb: 1\n", "a tab before the text of line 2"), ("a:\n  b: 1\n  \tc: 2\n", "a tab before the text of line 3")],
 )  # fmt: skip

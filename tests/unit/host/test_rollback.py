@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
 import stat
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from killing import run_killed
@@ -24,13 +26,22 @@ from ansible_collections.gpufleet.node.plugins.module_utils.core.change import (
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.core.errors import GpufleetError, UnreadableRoot, WriteFailed
 from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet import merge
+from ansible_collections.gpufleet.node.plugins.module_utils.core.kubelet_fields import HEADER
+from ansible_collections.gpufleet.node.plugins.module_utils.core.plan import build_plan
+from ansible_collections.gpufleet.node.plugins.module_utils.core.policy import policy_from_variables
 from ansible_collections.gpufleet.node.plugins.module_utils.core.sysctl import artifacts as sysctl_artifacts
+from ansible_collections.gpufleet.node.plugins.module_utils.core.topology import Kubelet
 from ansible_collections.gpufleet.node.plugins.module_utils.host import files, rollback, tuning
 from ansible_collections.gpufleet.node.plugins.module_utils.host.apply import Node, apply, inspect
+from ansible_collections.gpufleet.node.plugins.module_utils.host.command import Command
 from ansible_collections.gpufleet.node.plugins.module_utils.host.concern import Concern
 from ansible_collections.gpufleet.node.plugins.module_utils.host.concerns import CONCERNS, NOTHING
+from ansible_collections.gpufleet.node.plugins.module_utils.host.kubelet import CONCERN as kubelet_concern
 from ansible_collections.gpufleet.node.plugins.module_utils.host.rollback import roll_back
+from ansible_collections.gpufleet.node.plugins.module_utils.host.root import Root
 from ansible_collections.gpufleet.node.plugins.module_utils.host.store import BOOT_ID, FOLDER
+from ansible_collections.gpufleet.node.plugins.module_utils.host.topology import read_topology
+from machines import build
 
 SYSCTL = "/etc/sysctl.d/zz-gpufleet.conf"
 MASK = "/etc/systemd/system/irqbalance.service"
@@ -129,6 +140,49 @@ def test_check_mode_writes_nothing_and_tells_the_same(root):
     told = back(root, check_mode=True).outcome
     assert (snapshot(root), memory(root)) == before and told.changed
     assert [finding.path for finding in told.found] == [finding.path for finding in back(root).outcome.found]
+
+
+SITE = yaml.safe_dump({**HEADER, "cpuManagerPolicy": "none", "evictionHard": {"memory.available": "500Mi"}, "clusterDomain": "x"})
+
+
+def configure(root, place, text, **policy):
+    """A machine whose kubelet reads this main file, with the plan's kubelet section applied. What the plan's own file is then."""
+    build.build(build.load("reference"), root)
+    kubelet = Kubelet("plain", "kubelet.service", "1.34.4", config_file=place)
+    reader = Root(str(root))
+    topology = dataclasses.replace(read_topology(reader, Command(reader)), kubelet=kubelet)
+    write(root, place, text)
+    section = {"kubelet": build_plan(topology, policy_from_variables(policy)).kubelet}
+    node = Node.at(str(root))
+    apply(kubelet_concern.artifacts(section, kubelet_concern.read(node.root, node.command, section)), node)
+    return (root / place[1:]).read_text()
+
+
+@pytest.mark.parametrize("place", ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet-config.yaml"])
+@pytest.mark.parametrize(
+    "edit",
+    [lambda text: text + "maxPods: 77\n", lambda text: yaml.safe_dump({**yaml.safe_load(text), "maxPods": 77})],
+    ids=["a line added", "written anew without comments"],
+)
+def test_what_ours_took_the_place_of_comes_back(tmp_path, place, edit):
+    written = configure(tmp_path, place, SITE, profile="aligned")
+    write(tmp_path, place, edit(written))
+    done = back(tmp_path)
+    assert yaml.safe_load((tmp_path / place[1:]).read_text()) == {**yaml.safe_load(SITE), "maxPods": 77}
+    [finding] = [f for f in done.outcome.findings if f.path == place]
+    assert "the original is kept as %s/set-aside%s.original" % (FOLDER, place) in finding.message
+    assert (tmp_path / (FOLDER + "/set-aside" + place)[1:]).with_suffix(".yaml.original").read_text() == SITE
+    assert not back(tmp_path).outcome.changed
+
+
+def test_of_a_file_that_cannot_be_taken_apart_no_more_is_said_than_is_known(tmp_path):
+    place = "/var/lib/kubelet/config.yaml"
+    text = json.dumps(yaml.safe_load(configure(tmp_path, place, SITE)))
+    write(tmp_path, place, text)
+    done = back(tmp_path)
+    assert (tmp_path / place[1:]).read_text() == text and "cpuManagerPolicy" in done.left[place]
+    [finding] = [f for f in done.outcome.findings if f.path == place]
+    assert "what can be told to be ours" in finding.message and finding.message.endswith(".original")
 
 
 def test_a_later_run_keeps_originals_afresh(root):
