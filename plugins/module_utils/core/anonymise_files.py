@@ -38,7 +38,8 @@ _NOT_SETTINGS = re.compile(r"/run/|(?:/usr)?/lib/modules/|/etc/fstab\Z|/etc/udev
 
 # Variables whose values we read or write.
 _VARIABLES = ("KUBELET_", "IRQBALANCE_", "OMP_", "TCMALLOC_", "MALLOC_CONF=", "LD_PRELOAD=", "PATH=")
-_ASSIGNMENT = r"(?P<name>^[ \t]*[#;]?[ \t]*(?:export[ \t]+)?(?P<variable>%s)=)(?P<value>\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\n]+)"
+_VALUE = r"(?P<value>(?=[^\n])(?:\"(?:[^\"\\]|\\.)*\"|'[^']*')*(?:[^\\\n]|\\(?:.|\Z))*)"  # quoted parts, then bare text
+_ASSIGNMENT = r"(?P<name>^[ \t]*[#;]?[ \t]*(?:export[ \t]+)?(?P<variable>%s)=)" + _VALUE
 _ANY_ASSIGNMENT = re.compile(_ASSIGNMENT % r"[A-Za-z_]\w*", re.MULTILINE | re.DOTALL)
 _CAPITAL_ASSIGNMENT = re.compile(_ASSIGNMENT % r"[A-Z_][A-Z0-9_]*", re.MULTILINE | re.DOTALL)
 _ENVIRONMENT = re.compile(r"(?P<name>^[ \t]*[#;]?[ \t]*Environment=)(?P<value>(?:.*\\\n(?:[ \t]*[#;].*\n)*)*.*)", re.MULTILINE)

@@ -131,6 +131,8 @@ KUBELET = "/var/lib/kubelet/config.yaml"
         (UNIT, 'ExecStart="/usr/local/bin/numaspread" "--" "/opt/x" "--key" "k-777"', "k-777"),
         (DEFAULTS, 'KUBELET_EXTRA_ARGS="--node-ip=10.1.1.1 --provider-id=aws:///i-0abc"', "i-0abc"),
         (DEFAULTS, "http_proxy=proxy.corp:3128\n", "proxy.corp"),
+        (DEFAULTS, "PROJECT=one \\\n  blue-harvest\n", "blue-harvest"),
+        (DEFAULTS, "PROJECT=\"one\" 'two'blue-harvest\n", "blue-harvest"),
         ("/opt/kubelet-flags", 'EXTRA="--provider-id=i-0abc"\nREGION=corp-one\n', "i-0abc"),
         ("/opt/kubelet-flags", 'EXTRA="--provider-id=i-0abc"\nREGION=corp-one\n', "corp-one"),
         (RANCHER, "token: K10ab\n", "K10ab"),
