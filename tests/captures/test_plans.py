@@ -53,7 +53,7 @@ REFUSALS = (
     ("all that this node has", "", lambda t: len(t.cores) == len(t.cpu_nodes)),
     ("No NUMA node has a whole core", "", lambda t: not t.cpu_nodes),
     ("how much memory NUMA node", "aligned", lambda t: not all(node.memory_bytes for node in t.cpu_memory_nodes)),
-    ("Static may place pods into GPU memory", "aligned", lambda t: any(node.kind == "device_memory" for node in t.numa_nodes)),
+    ("place pods into GPU memory", "aligned", lambda t: any(node.kind == "device_memory" for node in t.numa_nodes)),
     ("shows no NUMA nodes", "aligned", lambda t: not t.has_numa),
     ("would find no CPUs", "", lambda t: t.kubelet_cores == ()),
     ("can't be reserved there", "aligned", lambda t: any(node.memory_bytes < 4 << 30 for node in t.cpu_memory_nodes)),

@@ -483,15 +483,14 @@ def _check_kinds_of_memory(machine: Optional[Machine]) -> None:
         raise InvalidInput(
             "This kernel shows no NUMA nodes, and kubelet finds memory by them only: its memory manager can't be Static here "
             "(memoryManagerPolicy).",
-            "Set memoryManagerPolicy: None (gpufleet_memory_manager_policy).",
+            "Set gpufleet_memory_manager_policy: None.",
         )
     devices = [str(id) for id, kind in kinds.items() if kind == DEVICE_MEMORY]
     if devices:
         raise InvalidInput(
             "memoryManagerPolicy is Static, and kubelet may then place pods into GPU memory, which is NUMA nodes %s here."
             % ", ".join(devices),
-            "Set gpufleet_memory_manager_policy: None, or "
-            "load the NVIDIA driver in the mode that keeps GPU memory out of NUMA.",
+            "Set gpufleet_memory_manager_policy: None, or load the NVIDIA driver in the mode that keeps GPU memory out of NUMA.",
         )
 
 

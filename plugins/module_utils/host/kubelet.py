@@ -74,7 +74,7 @@ def read(root: Root, command: Command, section: Section) -> Reading:
 
 def _histories(root: Root, paths: Sequence[str]) -> Dict[str, kubelet.History]:
     """What is known of these files, and of others that our keys were merged into, whatever became of them since."""
-    store, names, found = Store(root), {root.place(path): path for path in paths}, {}
+    store, names, found = Store(root), {root.resolve(path): path for path in paths}, {}
     for path in store.files:
         if path in names or kubelet.MARK in (root.read(WRITTEN + path, limit=_MARK_WITHIN) or ""):
             found[names.get(path, path)] = kubelet.History(store.original_text(path), store.written_text(path))
