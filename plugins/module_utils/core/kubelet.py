@@ -11,7 +11,8 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from functools import cached_property
+from typing import Any, Callable, Collection, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import kubelet_fields, kubelet_state_unit, systemd, yaml_text
 from . import kubelet_merge as merging
@@ -54,12 +55,14 @@ SHARED_MAPPINGS = ("evictionHard", "featureGates", "kubeReserved", "systemReserv
 PLANNED = (*rules.WORDS, "cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "reservedSystemCPUs", "reservedMemory")
 
 
-@dataclass(frozen=True)
-class History:
+class History(NamedTuple):
     """Of a main file that our keys were merged into: its text before our first write, and what we wrote last; None where it isn't known."""
 
     original: Text = None
     written: Text = None
+
+
+UNKNOWN = History()
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     own: List[Artifact] = []
     foreign: List[Artifact] = []
     if path == main_file:
-        main = merge(main, configuration, main_file, reading.histories.get(main_file, History()))
+        main = merge(main, configuration, main_file, reading.histories.get(main_file, UNKNOWN))
         own.append(_merge_into(main_file, configuration, reading))
         foreign = _foreign(flags, configuration, drop_ins)
     elif path == _drop_in(kubelet):
@@ -200,18 +203,13 @@ def artifacts(section: Mapping[str, Any], reading: Reading) -> List[Artifact]:
     if ignored:
         foreign = [*foreign, *_ignored(ignored, merging.origins(*read, main_file))]
     own.extend(_beside(kubelet, configuration))
-    news = _is_news(kubelet, reading, planned)
+    leftovers = _leftovers(reading, [one.path for one in own if isinstance(one, File)])
+    texts = {path: reading.texts.get(path) for path in at_start(kubelet)}
+    files = [one for one in (*leftovers, *own) if isinstance(one, File) and one.path in texts]
+    news = any(one.edit(texts[one.path]) != texts[one.path] for one in files) and _is_news(kubelet, reading, planned)
     own = [one._replace(news=news) if isinstance(one, File) else one for one in own]
     boot = kubelet_state_unit.artifacts(kubelet, reading.program, reading.interpreter)
-    kept = [one.path for one in own if isinstance(one, File)]
-    return [
-        *_leftovers(reading, kept),
-        *own,
-        *foreign,
-        *boot,
-        *_restart(kubelet, planned, minor, reading, news),
-        *_unchecked(minor, reading),
-    ]
+    return [*leftovers, *own, *foreign, *boot, *_restart(kubelet, planned, minor, reading, news), *_unchecked(minor, reading)]
 
 
 def _minor(kubelet: Mapping[str, Any]) -> int:
@@ -252,14 +250,14 @@ def _leftovers(reading: Reading, keep: Collection[str]) -> List[Artifact]:
 
 
 def _merge_into(path: str, configuration: Mapping[str, Any], reading: Reading) -> File:
-    history = reading.histories.get(path, History())
+    history = reading.histories.get(path, UNKNOWN)
     return File(CONFIGURATION, path, lambda current: merge(current, configuration, path, history))
 
 
 # --- the main file ------------------------------------------------------------------------------------------------------------------------
 
 
-def merge(current: Text, configuration: Mapping[str, Any], name: str, history: History = History()) -> Text:
+def merge(current: Text, configuration: Mapping[str, Any], name: str, history: History = UNKNOWN) -> Text:
     """The main file with our configuration in it; {} takes ours out. Lines of others stay, and where ours isn't wanted any more, what it
     took the place of comes back. A key of ours that somebody changed since is theirs.
 
@@ -281,8 +279,7 @@ def merge(current: Text, configuration: Mapping[str, Any], name: str, history: H
 
 def _merged(current: str, configuration: Mapping[str, Any], name: str, before: FrozenSet[str], history: History) -> str:
     wanted = {key: value for key, value in configuration.items() if key not in kubelet_fields.HEADER}
-    original, written = (_by_key(text, name) for text in (history.original, history.written))
-    merge = _Merge(name, wanted, bool(configuration), before, original, written)
+    merge = _Merge(name, wanted, bool(configuration), before, history)
     parts = [block for block in yaml_text.blocks(current, name, _INSTEAD) if not _is_mark(block)]
     result = [changed for block in parts for changed in [merge.block(block)] if changed]
     _check_anchors([block for block in parts if block not in result], result, name)
@@ -293,7 +290,7 @@ def _merged(current: str, configuration: Mapping[str, Any], name: str, before: F
     if configuration:
         result.insert(0, yaml_text.Block(None, [MARK + " ".join(_paths(wanted))]))
     else:  # what the plan took out without having a value of its own for it
-        result.extend(original[key] for key in PLANNED if key in original and key not in present and key not in before)
+        result.extend(merge.original[key] for key in PLANNED if key in merge.original and key not in present and key not in before)
     return yaml_text.join(result, yaml_text.line_end(current))
 
 
@@ -331,17 +328,21 @@ def _paths(wanted: Mapping[str, Any]) -> List[str]:
     ]
 
 
-@dataclass(frozen=True)
 class _Merge:
-    """What to do with each block. ``planned``: there is a configuration; ``before``: the names of our keys so far; ``original`` and
-    ``written``: the blocks of a History's texts."""
+    """What to do with each block. ``planned``: there is a configuration; ``before``: the names of our keys so far."""
 
-    name: str
-    wanted: Mapping[str, Any]
-    planned: bool
-    before: FrozenSet[str]
-    original: Mapping[str, yaml_text.Block]
-    written: Mapping[str, yaml_text.Block]
+    def __init__(self, name: str, wanted: Mapping[str, Any], planned: bool, before: FrozenSet[str], history: History) -> None:
+        self.name, self.wanted, self.planned, self.before, self.history = name, wanted, planned, before, history
+
+    @cached_property
+    def original(self) -> Dict[str, yaml_text.Block]:
+        """The blocks of the text before our first write."""
+        return _by_key(self.history.original, self.name)
+
+    @cached_property
+    def written(self) -> Dict[str, yaml_text.Block]:
+        """The blocks of what we wrote last."""
+        return _by_key(self.history.written, self.name)
 
     def block(self, block: yaml_text.Block) -> Optional[yaml_text.Block]:
         """The block as it is to be; None: gone."""

@@ -22,6 +22,7 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z./-]*(\d+[A-Za-z][\w./-]*)?\Z")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w.-]*\Z")
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_OF_DOCUMENTS = re.compile(r"\A\ufeff|^(?:%|---|\.\.\.)", re.MULTILINE)
 _START = re.compile(r"---([ \t]+#.*)?[ \t]*\Z")  # of a document
 # What a file is that has a line which begins like this, where a top-level key is looked for.
 _OTHER_FORMS = {
@@ -112,6 +113,8 @@ def blocks(text: str, name: str, instead: str = "") -> List[Block]:
 
 def first_document(text: str) -> str:
     """What a reader takes of a file: no byte order mark, no directives, and nothing after the first document."""
+    if not _OF_DOCUMENTS.search(text):
+        return text
     lines = _lines(text.removeprefix("\ufeff"))
     start = next((number for number, line in enumerate(lines) if line.strip() and not line.startswith(("%", "#"))), len(lines))
     end = next((number for number, line in enumerate(lines) if number > start and re.match(r"(---|\.\.\.)(\s|\Z)", line)), len(lines))

@@ -52,7 +52,8 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     state_folder = wanted.get("root_dir") or "/var/lib/kubelet"
     known = [posixpath.join(known, DROP_IN) for known in KNOWN_FOLDERS]
     named = [*kubelet.at_start(wanted), *filter(None, [wanted.get("patches")])]
-    paths = root.once([*named, *known, *Store(root).files])
+    store = Store(root)
+    paths = root.once([*named, *known, *store.files])
     heads = {path: root.read(path, limit=_MARK_WITHIN) for path in paths}
     states = {name: root.read(posixpath.join(state_folder, name)) for name in STATE_FILES}
     reading = Reading(
@@ -66,16 +67,18 @@ def read(root: Root, command: Command, section: Section) -> Reading:
     )
     if _PROTECTS in "%s%s" % (reading.main, list(reading.drop_ins.values())) or _PROTECTS_FLAG in wanted.get("flags", ()):
         reading = replace(reading, sysctls=_sysctls(root))
-    histories = _histories(root, [*reading.merged, *([main_file] if main_file else [])])
+    histories = _histories(root, store, [*reading.merged, *([main_file] if main_file else [])])
     merged = dict.fromkeys((*reading.merged, *(path for path in histories if path != main_file)))
     reading = replace(reading, histories=histories, merged=tuple(merged))
     return _with_state(root, command, wanted, reading) if wanted else reading
 
 
-def _histories(root: Root, paths: Sequence[str]) -> Dict[str, kubelet.History]:
+def _histories(root: Root, store: Store, paths: Sequence[str]) -> Dict[str, kubelet.History]:
     """What is known of these files, and of others that our keys were merged into, whatever became of them since."""
-    store, names, found = Store(root), {root.resolve(path): path for path in paths}, {}
-    for path in store.files:
+    names, found = {root.resolve(path): path for path in paths}, {}
+    for path, known in store.files.items():
+        if "sha256" not in (known["original"] or {}):
+            continue
         if path in names or kubelet.MARK in (root.read(WRITTEN + path, limit=_MARK_WITHIN) or ""):
             found[names.get(path, path)] = kubelet.History(store.original_text(path), store.written_text(path))
     return found
