@@ -155,7 +155,7 @@ LAYOUTS = {
 
 def assert_there_and_back(root: pathlib.Path, before: dict[str, tuple[int, bytes]]) -> None:
     """Nothing changes any more, and what was there comes back."""
-    assert [changed(root) for _ in range(3)] == [[], [], []]
+    assert [changed(root) for unused in range(3)] == [[], [], []]
     assert differing(before, tree(root))
     done = roll_back(Node.at(str(root)))
     assert differing(before, tree(root)) == [] and done.left == {}

