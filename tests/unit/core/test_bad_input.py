@@ -111,7 +111,8 @@ TABLE: list[tuple[Topology, dict[str, Any], str]] = [
     (NODE, {"cpu_manager_policy_options": {"distribute-cpus-across-cores": "true", "full-pcpus-only": "true"}}, "kubelet refuses full-pcpus-only tog"),
     (NODE, {**ALIGNED, "cpu_manager_policy_options": {"align-by-socket": "true"}}, "kubelet refuses align-by-socket under the topology policy single"),
     (NODE, {"cpu_manager_policy_options": {"strict-cpu-reservation": "true"}, "kubelet_version": "1.31.2"}, "kubelet 1.31 has no policy option strict"),
-    (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": "4"}}, 'is "4", which is out of range. Give a number at least 8.'),  # B7
+    (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": "4"}},
+     'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "4", which is out of range. Give a number at least 8.'),  # B7
     (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": 0}}, 'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "0"'),
     (NODE, {"topology_manager_policy_options": {"max-allowable-numa-nodes": 1}}, 'gpufleet_topology_manager_policy_options.max-allowable-numa-nodes is "1"'),
     # hugepages
