@@ -115,7 +115,7 @@ def test_systemd_reads_the_same(tmp_path, case: str) -> None:
     """What a real systemd starts a program with, of a unit and its environment file."""
     script, told, file = tmp_path / "tell.py", tmp_path / "told.json", tmp_path / "environment"
     script.write_text("import json, os, sys\njson.dump([sys.argv, dict(os.environ)], open(%r, 'w'))\n" % str(told))
-    file.write_text(FILE, newline="")
+    file.write_bytes(FILE.encode())
     text = "[Service]\nEnvironmentFile=-%s\nExecStart=%s %s %s" % (file, sys.executable, script, LINES[case])
     user_systemd.run_to_end(tmp_path / "home", "tell.service", text)
     argv, environment = json.loads(told.read_text())
