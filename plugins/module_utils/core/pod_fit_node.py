@@ -15,6 +15,7 @@ from .admission_machine import popcount
 from .checks import integer
 from .cpuset import CpuSet
 from .errors import InvalidInput, unknown_name
+from .hugepage_plan import planned_bytes
 from .kubelet_fields import FIELDS, FLAGS, HEADER
 from .kubelet_merge import merged, typed
 from .kubelet_plan import machine_section
@@ -45,7 +46,7 @@ def in_force(
     _check_names(what_if)
     files = {**planned, **what_if}
     found = merged(typed(files, "configuration"), (), flags, minor)
-    rules.check(found, minor, rules.machine(machine_section(topology, _hugepages(topology), False)))
+    rules.check(found, minor, rules.machine(machine_section(topology, planned_bytes(topology, {}), False)))
     for name, flag in COUNTS.items():
         said = flags.get(flag, files.get(name))
         if said is not None:
@@ -59,11 +60,6 @@ def _check_names(given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in known and get_close_matches(name, known, n=1, cutoff=_MISSPELT):
             raise unknown_name("field of KubeletConfiguration", name, known)
-
-
-def _hugepages(topology: Topology) -> Dict[int, int]:
-    """Bytes of hugepages on each NUMA node."""
-    return {node.id: sum(size * pool.total for size, pool in node.hugepages.items()) for node in topology.numa_nodes}
 
 
 def with_pools(topology: Topology, pools: Mapping[Any, Mapping[Any, int]]) -> Topology:

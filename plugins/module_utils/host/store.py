@@ -4,9 +4,8 @@
 packages came with us.
 
 ``state.json`` is written before the first write of a run, atomically; originals lie beside it by their SHA-256, and what we wrote in their
-place by its path. So at any moment,
-power loss included, a path holds its original, what an earlier run wrote, or what the state says this run was going to write. Anything
-else is somebody else's work.
+place by its path. So at any moment, power loss included, a path holds its original, what an earlier run wrote, or what the state says this
+run was going to write. Anything else is somebody else's work.
 """
 
 from __future__ import annotations
